@@ -1,0 +1,46 @@
+# Every target sets up .venv by itself; it needs python3 (3.11 or newer) and make.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test test-full check format bench clean
+
+demo: .venv/demo
+	$(BIN)/elbowroom demo
+
+test: .venv/dev
+	$(BIN)/python -m pytest -n auto
+
+# The full number of generated cases; CI runs fewer.
+test-full: .venv/dev
+	ELBOWROOM_CASES=full $(BIN)/python -m pytest -n auto
+
+check: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/dev
+	$(BIN)/python benchmarks/bounds.py
+	$(BIN)/python benchmarks/solvers.py
+
+# torch first and pinned, so that nothing later asks for another build of it.
+.venv/torch: constraints.txt
+	$(PYTHON) -m venv .venv
+	$(INSTALL) torch
+	touch $@
+
+.venv/demo: .venv/torch pyproject.toml
+	$(INSTALL) -e '.[demo]'
+	touch $@
+
+.venv/dev: .venv/torch pyproject.toml
+	$(INSTALL) -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info src/*.egg-info

@@ -1,0 +1,1 @@
+"""What the outputs can be, given a region of inputs: differentiable, batched."""

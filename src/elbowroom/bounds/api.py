@@ -1,0 +1,163 @@
+"""`bounds` and `verify`: questions about a given box."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elbowroom.bounds.linear import Budget
+from elbowroom.bounds.propagate import Propagation, method_named
+from elbowroom.errors import InputError
+from elbowroom.network.graph import Network
+from elbowroom.regions.input_set import InputSet
+from elbowroom.specification import Specification, label_stays
+
+Array = Tensor | np.ndarray | float
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """Lower and upper bound of one layer, `b x *shape` each."""
+
+    lower: Tensor
+    upper: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """What the network can compute on a set of inputs.
+
+    `lower`, `upper`: the outputs, `b x k`. `layers`: every node by name, in the order of computation;
+    the nodes that feed an activation have the method's bound, the others the interval that follows from it.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    layers: Mapping[str, Interval]
+
+
+def bounds(
+    net: Network,
+    lower: Array | InputSet,
+    upper: Array | None = None,
+    method: str = "combined",
+    memory: int | None = None,
+) -> Bounds:
+    """Bounds of every layer when the input lies in `[lower, upper]`.
+
+    `lower`, `upper`: `b x *input_shape` or `*input_shape`; or one `InputSet` (balls, rotated boxes)
+    in place of both. `method`: "simple", "quadratic", "combined" (the paper's) or "adaptive". Computed in the inputs' own precision,
+    and differentiable by them. Bounds are right in real arithmetic; floating point may move them by rounding.
+
+    >>> out = er.bounds(net, x - 0.1, x + 0.1)
+    >>> out.lower, out.upper            # the logits
+    >>> out.layers["relu_2"].upper      # any layer
+    """
+    chosen = method_named(method)
+    inputs = lower if isinstance(lower, InputSet) else box_of(net, lower, upper)
+    work = net.cast(inputs.center.dtype, inputs.center.device)
+    found = Propagation(work, inputs, chosen, Budget.of(memory, inputs.center.device))
+    layers = {n.name: Interval(l, u) for n, l, u in zip(net.nodes, found.lower, found.upper)}
+    return Bounds(found.lower[-1], found.upper[-1], MappingProxyType(layers))
+
+
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """`proved`: `b`, whether the decision is proved constant; `margins`: `b x g`, what was proved of each
+    other class (or group of the specification); `labels`: `b`, the decisions spoken of."""
+
+    proved: Tensor
+    margins: Tensor
+    labels: Tensor | None
+
+    def __bool__(self) -> bool:
+        return bool(self.proved.all())
+
+
+def verify(
+    net: Network,
+    lower: Array,
+    upper: Array,
+    labels: Array | None = None,
+    *,
+    spec: Specification | None = None,
+    method: str = "adaptive",
+    margin: str = "direct",
+    memory: int | None = None,
+) -> Verification:
+    """Is the decision the same on the whole box `[lower, upper]`? In float64; "not proved" is not "false".
+
+    `labels`: the decision to prove; default, what the network decides at the box's midpoint.
+    `spec`: something else to prove of the outputs.
+    """
+    inputs = box_of(net, _float64(lower), _float64(upper))
+    work = net.cast(torch.float64, inputs.center.device)
+    chosen: Tensor | None = None
+    if spec is None:
+        if labels is None:
+            chosen = net.decide(work(inputs.center))
+        else:
+            chosen = labels_of(labels, len(inputs.center)).to(inputs.center.device)
+        spec = label_stays(chosen, net.n_outputs, net.decision)
+    elif labels is not None:
+        raise InputError("give labels or spec, not both")
+    spec = spec.cast(torch.float64, inputs.center.device)
+    with torch.no_grad():
+        found = Propagation(work, inputs, method_named(method), Budget.of(memory, inputs.center.device))
+        margins = found.margins(spec, margin)
+    return Verification((margins > 0).all(1), margins, chosen)
+
+
+def labels_of(labels: Array, batch: int) -> Tensor:
+    """Labels as a vector of `batch` integers, or an `InputError`."""
+    given = torch.as_tensor(labels)
+    if given.is_floating_point() and not bool((given == given.round()).all()):
+        raise InputError("labels must be whole numbers")
+    given = given.to(torch.long).reshape(-1)
+    if len(given) not in (1, batch):
+        raise InputError(f"got {len(given)} labels for {batch} inputs")
+    return given.expand(batch)
+
+
+def box_of(net: Network, lower: Array, upper: Array | None) -> InputSet:
+    """The boxes `[lower, upper]` as an input set, after checking what was given."""
+    if upper is None:
+        raise InputError("bounds need a lower and an upper corner (or one InputSet)")
+    low, high = _tensor(lower), _tensor(upper)
+    dtype = torch.promote_types(low.dtype, high.dtype)
+    low, high = batched(net, low.to(dtype), "lower"), batched(net, high.to(dtype), "upper")
+    if low.shape != high.shape:
+        raise InputError(f"lower has shape {tuple(low.shape)}, upper {tuple(high.shape)}")
+    for name, t in (("lower", low), ("upper", high)):
+        if not bool(torch.isfinite(t).all()):
+            raise InputError(f"{name} holds NaN or infinite values")
+    crossed = (low > high).nonzero()
+    if len(crossed):
+        raise InputError(f"lower is above upper at {len(crossed)} places, first at {crossed[0].tolist()}")
+    return InputSet.box(low, high)
+
+
+def batched(net: Network, t: Tensor, name: str) -> Tensor:
+    """`t` with a batch axis, or an `InputError` where its shape is not the network's."""
+    if tuple(t.shape) == net.input_shape:
+        t = t[None]
+    if tuple(t.shape[1:]) != net.input_shape or t.dim() == 0:
+        raise InputError(
+            f"{name} must have shape {net.input_shape} or (batch, "
+            f"{', '.join(map(str, net.input_shape))}), got {tuple(t.shape)}"
+        )
+    return t
+
+
+def _tensor(value: Array) -> Tensor:
+    t = torch.as_tensor(value)
+    return t if t.is_floating_point() else t.to(torch.float32)
+
+
+def _float64(value: Array) -> Tensor:
+    return torch.as_tensor(value).to(torch.float64)

@@ -1,0 +1,451 @@
+"""Lines above and below an activation on an interval: one table, one row per activation.
+
+For `sigma` on `[l, u]` a relaxation is `k_l x + m_l <= sigma(x) <= k_u x + m_u` (section 3.1 of the paper, where
+k_l = k_u). How a slope is chosen is free, and decides only how tight the bound is; the intercept is what makes
+it *right*. So the two are kept apart: a row's rule proposes slopes, and every intercept is then the
+extreme of `sigma(x) - k x` over `[l, u]` **for the slope as rounded**, found among the end points and the
+points where that function can turn (kinks, and stationary points `sigma'(x) = k`). A stationary point found
+inexactly costs only second order, and every candidate is a point of the interval, so an intercept is the value
+of the function somewhere: right up to the rounding of evaluating it, at every width.
+
+Slopes of `parallel` lines are those of the chord (analytic, as the paper asks). Slopes of `adaptive` lines are those of the
+convex (below) and concave (above) envelope at the interval's midpoint, which minimises the area under the lines;
+for ReLU this is CROWN's rule, lower slope 1 where u > -l and 0 otherwise.
+
+Intercepts are relative to a reference point `z` in the interval: `m_l <= sigma(x) - sigma(z) - k (x - z) <= m_u`.
+With the network's own activations at the region's centre as reference, `m_l <= 0 <= m_u`, biases drop out of
+the linear bounds, and large terms need not cancel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from elbowroom.errors import UnsupportedError
+from elbowroom.network import operations as ops
+
+
+class Lines(NamedTuple):
+    """A relaxation of one node, every tensor `b x *shape` of the node's output.
+
+    `source`: for max-pooling, the flat position in the input that each output's line depends on
+    (`b x size`); None where output i depends on input i.
+    """
+
+    lower_slope: Tensor
+    upper_slope: Tensor
+    lower: Tensor  # m_l
+    upper: Tensor  # m_u
+    source: Tensor | None = None
+
+
+def activation_lines(op: ops.Activation, l: Tensor, u: Tensor, z: Tensor, parallel: bool) -> Lines:
+    """Lines for `op` on `[l, u]` (`b x *shape`), intercepts relative to `z` inside it."""
+    row = row_of(op)
+    if parallel:
+        lower_slope = upper_slope = row.chord(op, l, u)
+        lower, upper = _extremes(row, op, lower_slope, l, u, z)
+    else:
+        lower_slope, upper_slope = row.slopes(op, l, u)
+        lower, _ = _extremes(row, op, lower_slope, l, u, z)
+        _, upper = _extremes(row, op, upper_slope, l, u, z)
+    return Lines(lower_slope, upper_slope, lower, upper)
+
+
+def activation_interval(op: ops.Activation, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """The smallest and largest value of `op` on `[l, u]`; also right for functions that are not monotone."""
+    low, high = op(l), op(u)
+    low, high = torch.minimum(low, high), torch.maximum(low, high)
+    for point in row_of(op).turns(op):
+        value = op(torch.minimum(torch.maximum(_like(point, l), l), u))
+        low, high = torch.minimum(low, value), torch.maximum(high, value)
+    return low, high
+
+
+def max_pool_lines(windows: Tensor, l: Tensor, u: Tensor, z: Tensor, shape: tuple[int, ...], parallel: bool) -> Lines:
+    """Lines for the maximum over each window; `l`, `u`, `z`: `b x c x *spatial`, `windows`: `outputs x window`.
+
+    From below the input j with the largest lower bound. From above `max(x_j, v)` with v the largest upper
+    bound of the others: its chord on [l_j, u_j] (adaptive), or slope 1 (parallel). Exact where v <= l_j.
+    """
+    b, c = l.shape[:2]
+    low, high, at = (_windowed(t, windows) for t in (l, u, z))  # b x c x outputs x window
+    j = low.detach().argmax(-1, keepdim=True)
+    l_j, u_j, z_j = (t.gather(-1, j).squeeze(-1) for t in (low, high, at))
+    others = high.scatter(-1, j, -math.inf).amax(-1).clamp_min(_lowest(l))
+    v = torch.maximum(others, l_j)  # the maximum is at most max(x_j, v)
+    top = torch.maximum(u_j, v)
+    slope = _ratio(top - v, u_j - l_j, torch.ones_like(v))
+    slope = torch.where(v <= l_j, 1.0, slope.clamp(0, 1))
+    z_max = at.amax(-1)
+    if parallel:
+        slope = torch.ones_like(slope)
+    # The line through x_j's two ends, whichever is higher for the slope as rounded.
+    upper = torch.maximum(v - slope * (l_j - z_j), top - slope * (u_j - z_j)) - z_max
+    lower = z_j - z_max
+    spatial = l[0, 0].numel()
+    flat = windows[None, None].expand(b, c, -1, -1).gather(-1, j).squeeze(-1)
+    source = flat + spatial * torch.arange(c, device=l.device)[None, :, None]
+    one, slope, lower, upper = (t.reshape(b, *shape) for t in (torch.ones_like(slope), slope, lower, upper))
+    return Lines(one, slope, lower, upper, source.reshape(b, -1))
+
+
+def max_pool_interval(windows: Tensor, l: Tensor, u: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """The interval of the maximum over each window."""
+    low, high = (_windowed(t, windows).amax(-1).reshape(l.shape[0], *shape) for t in (l, u))
+    return low, high
+
+
+def _windowed(t: Tensor, windows: Tensor) -> Tensor:
+    """`b x c x outputs x window`: the values each window sees, the lowest number in place of padding."""
+    flat = t.flatten(2)
+    padded = torch.cat([flat, flat.new_full((*flat.shape[:2], 1), _lowest(t))], -1)
+    return padded[:, :, windows]  # position -1 is the padding
+
+
+def _lowest(t: Tensor) -> float:
+    return torch.finfo(t.dtype).min
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The table
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the bounds need to know of an activation.
+
+    `derivative(op, x)`. `points(op, k, l, u)`: where `sigma(x) - k x` may turn inside the interval.
+    `slopes(op, l, u)`: the adaptive lower and upper slope. `chord(op, l, u)`: the parallel slope.
+    `turns(op)`: where `sigma` itself turns. `slack`: covers results lost to underflow, in units of the smallest
+    normal number; zero where the function is computed exactly.
+    """
+
+    derivative: Callable[[Any, Tensor], Tensor]
+    points: Callable[[Any, Tensor, Tensor, Tensor], list[Tensor]]
+    slopes: Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
+    chord: Callable[[Any, Tensor, Tensor], Tensor]
+    turns: Callable[[Any], tuple[float, ...]] = lambda op: ()
+    slack: float = 0.0
+
+
+def row_of(op: ops.Activation) -> Row:
+    """The row of `op`'s kind."""
+    try:
+        row = TABLE[type(op)]
+    except KeyError:
+        raise UnsupportedError(f"no lines are known for the activation {op.name}") from None
+    return row(op) if callable(row) else row
+
+
+def _extremes(row: Row, op: ops.Activation, k: Tensor, l: Tensor, u: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds of `sigma(x) - sigma(z) - k (x - z)` over `[l, u]`."""
+    reference = op(z)
+
+    def gap(x: Tensor) -> Tensor:
+        return (op(x) - reference) - k * (x - z)
+
+    at_l, at_u = gap(l), gap(u)
+    low, high = torch.minimum(at_l, at_u), torch.maximum(at_l, at_u)
+    with torch.no_grad():
+        points = [torch.minimum(torch.maximum(p, l), u) for p in row.points(op, k, l, u)]
+    for point in points:
+        # Constants to autograd: at a stationary point moving it changes nothing (envelope theorem), a
+        # kink does not move, and one clamped to an end is tied with that end, which then wins.
+        value = gap(point)
+        low = torch.where(value < low, value, low)
+        high = torch.where(value > high, value, high)
+    if row.slack:
+        slack = row.slack * torch.finfo(l.dtype).tiny
+        low, high = low - slack, high + slack
+    return low, high
+
+
+def _like(value: Any, t: Tensor) -> Tensor:
+    return torch.as_tensor(value, dtype=t.dtype, device=t.device).expand_as(t)
+
+
+def _ratio(numerator: Tensor, width: Tensor, otherwise: Tensor) -> Tensor:
+    """`numerator / width`; `otherwise` where the width is zero, no gradient where it is next to zero."""
+    safe = width > torch.finfo(width.dtype).eps ** 2
+    result = numerator / torch.where(safe, width, 1.0)
+    with torch.no_grad():
+        positive = width > 0
+        rough = torch.where(positive, numerator / torch.where(positive, width, 1.0), otherwise)
+    return torch.where(safe, result, rough)
+
+
+# --- piecewise linear functions: everything follows from their kinks
+
+
+def _kinked_chord(kinks: Callable[[Any], tuple[float, ...]], derivative: Callable) -> Callable:
+    def chord(op: Any, l: Tensor, u: Tensor) -> Tensor:
+        flat = derivative(op, (l + u) / 2)
+        inside = torch.zeros_like(l, dtype=torch.bool)
+        for kink in kinks(op):
+            inside = inside | ((l < kink) & (u > kink))
+        return torch.where(inside, _ratio(op(u) - op(l), u - l, flat), flat)
+
+    return chord
+
+
+def _envelope_slopes(op: Any, points: list[Tensor], l: Tensor, u: Tensor, flat: Tensor) -> tuple[Tensor, Tensor]:
+    """Slopes, at the midpoint, of the convex and concave envelope of `sigma` seen at `points` of `[l, u]`.
+
+    The envelope's value there is the lowest (highest) chord between a point to the left and one to the right.
+    """
+    mid = (l + u) / 2
+    values = [op(p) for p in points]
+    lower = upper = flat
+    best_low, best_high = _like(math.inf, l), _like(-math.inf, l)
+    for i, (p, f) in enumerate(zip(points, values)):
+        for q, g in zip(points[i + 1 :], values[i + 1 :]):
+            slope = _ratio(g - f, q - p, flat)
+            with torch.no_grad():
+                straddles = (p <= mid) & (mid <= q) & (p < q)
+                at_mid = f + slope * (mid - p)
+            low = straddles & (at_mid < best_low)
+            high = straddles & (at_mid > best_high)
+            lower, upper = torch.where(low, slope, lower), torch.where(high, slope, upper)
+            best_low, best_high = torch.where(low, at_mid, best_low), torch.where(high, at_mid, best_high)
+    return lower, upper
+
+
+def _piecewise(kinks: Callable[[Any], tuple[float, ...]], derivative: Callable[[Any, Tensor], Tensor]) -> Row:
+    def points(op: Any, k: Tensor, l: Tensor, u: Tensor) -> list[Tensor]:
+        return [_like(kink, l) for kink in kinks(op)]
+
+    def slopes(op: Any, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        inner = [torch.minimum(torch.maximum(_like(kink, l), l), u) for kink in kinks(op)]
+        return _envelope_slopes(op, [l, *inner, u], l, u, derivative(op, (l + u) / 2))
+
+    return Row(derivative, points, slopes, _kinked_chord(kinks, derivative), turns=kinks)
+
+
+# --- smooth functions
+
+
+def _smooth_chord(derivative: Callable[[Any, Tensor], Tensor]) -> Callable:
+    def chord(op: Any, l: Tensor, u: Tensor) -> Tensor:
+        # On narrow intervals the difference of values cancels and its gradient is noise; the slope at the
+        # midpoint is then closer to the chord than the chord's own rounding (third root of the precision).
+        width = u - l
+        with torch.no_grad():
+            scale = torch.maximum(l.abs(), u.abs()).clamp_min(1)
+            narrow = ~(width > torch.finfo(l.dtype).eps ** (1 / 3) * scale)
+        return torch.where(narrow, derivative(op, (l + u) / 2), (op(u) - op(l)) / torch.where(narrow, 1.0, width))
+
+    return chord
+
+
+def _convex(derivative: Callable, points: Callable) -> Row:
+    """Convex functions: the chord above, the tangent at the midpoint below."""
+    chord = _smooth_chord(derivative)
+
+    def slopes(op: Any, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        return derivative(op, (l + u) / 2), chord(op, l, u)
+
+    return Row(derivative, points, slopes, chord, slack=_SLACK)
+
+
+def _s_shaped(derivative: Callable, stationary: Callable[[Tensor], Tensor]) -> Row:
+    """Functions convex below zero, concave above, and symmetric about zero but for a constant.
+
+    `stationary(k)`: the x >= 0 with sigma'(x) = k.
+    """
+    chord = _smooth_chord(derivative)
+
+    def points(op: Any, k: Tensor, l: Tensor, u: Tensor) -> list[Tensor]:
+        x = stationary(k.clamp_min(torch.finfo(k.dtype).tiny))
+        return [x, -x]
+
+    def upper_slope(op: Any, l: Tensor, u: Tensor) -> Tensor:
+        # The concave envelope: a tangent from (l, sigma(l)) up to its point of contact d > 0, sigma itself after.
+        mid = (l + u) / 2
+        with torch.no_grad():
+            lo, hi = torch.zeros_like(u), u.clamp_min(0)
+            f_l = op(l)
+            for _ in range(_BISECTIONS):
+                d = (lo + hi) / 2
+                beyond = derivative(op, d) * (d - l) < op(d) - f_l
+                lo, hi = torch.where(beyond, lo, d), torch.where(beyond, d, hi)
+            contact = torch.where(l >= 0, l, hi)
+            no_contact = (u <= 0) | ((l < 0) & (derivative(op, u) * (u - l) >= op(u) - f_l))
+            tangent_from_l = (l < 0) & (contact > mid)
+        # d moves with l; along the tangent dk/dl = (k - sigma'(l)) / (d - l), written so that autograd finds it.
+        k = derivative(op, contact)
+        reach = (contact - l).detach()
+        pull = (k - derivative(op, l)).detach() / torch.where(tangent_from_l & (reach > 0), reach, 1.0)
+        from_l = k.detach() + pull * (l - l.detach())
+        tangent = torch.where(tangent_from_l, from_l, derivative(op, mid))
+        return torch.where(no_contact, chord(op, l, u), tangent)
+
+    def slopes(op: Any, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        mirrored = _Mirrored(op)
+        return upper_slope(mirrored, -u, -l), upper_slope(op, l, u)
+
+    return Row(derivative, points, slopes, chord, slack=_SLACK)
+
+
+class _Mirrored:
+    """`x -> -sigma(-x)`: what is below sigma is above this."""
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return -self.op(-x)
+
+
+def _wavy(
+    derivative: Callable, bends: Callable[[Any], tuple[float, ...]], turns: Callable[[Any], tuple[float, ...]]
+) -> Row:
+    """Functions that are neither convex nor S-shaped: `bends` are where the derivative stops being monotone."""
+    chord = _smooth_chord(derivative)
+
+    def points(op: Any, k: Tensor, l: Tensor, u: Tensor) -> list[Tensor]:
+        edges = [-math.inf, *bends(op), math.inf]
+        lo = torch.stack([torch.minimum(l.clamp_min(a), u) for a in edges[:-1]])
+        hi = torch.stack([torch.maximum(u.clamp_max(b), l) for b in edges[1:]])
+        rising = derivative(op, lo) < k
+        for _ in range(_BISECTIONS):
+            mid = (lo + hi) / 2
+            before = (derivative(op, mid) < k) == rising
+            lo, hi = torch.where(before, mid, lo), torch.where(before, hi, mid)
+        return [*hi, *(_like(b, l) for b in bends(op))]
+
+    def slopes(op: Any, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        # Twelve points, none at the midpoint; chords between neighbours stand for tangents.
+        grid = [l + (u - l) * t for t in _GRID]
+        lower, upper = _envelope_slopes(op, grid, l, u, derivative(op, (l + u) / 2))
+        with torch.no_grad():
+            scale = torch.maximum(l.abs(), u.abs()).clamp_min(1)
+            narrow = ~(u - l > 30 * torch.finfo(l.dtype).eps ** (1 / 3) * scale)
+        tangent = derivative(op, (l + u) / 2)
+        return torch.where(narrow, tangent, lower), torch.where(narrow, tangent, upper)
+
+    return Row(derivative, points, slopes, chord, turns=turns, slack=_SLACK)
+
+
+_BISECTIONS = 56  # from a width of 1e6 to 1e-11
+_SLACK = 128.0
+_GRID = [0.0, 0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95, 1.0]
+
+
+def _sigmoid_slope(op: Any, x: Tensor) -> Tensor:
+    return torch.sigmoid(x) * torch.sigmoid(-x)
+
+
+def _sigmoid_stationary(k: Tensor) -> Tensor:
+    q = (1 - 4 * k).clamp_min(0).sqrt()
+    return 2 * torch.log((1 + q) / (2 * k.sqrt()))
+
+
+def _tanh_slope(op: Any, x: Tensor) -> Tensor:
+    return 4 * torch.sigmoid(2 * x) * torch.sigmoid(-2 * x)  # 1 - tanh^2 without the cancellation
+
+
+def _tanh_stationary(k: Tensor) -> Tensor:
+    return torch.log((1 + (1 - k).clamp_min(0).sqrt()) / k.sqrt())
+
+
+def _arctan_slope(op: Any, x: Tensor) -> Tensor:
+    return 1 / (1 + x * x)
+
+
+def _arctan_stationary(k: Tensor) -> Tensor:
+    return (1 / k - 1).clamp(0, torch.finfo(k.dtype).max).sqrt()
+
+
+def _elu_slope(op: ops.ELU, x: Tensor) -> Tensor:
+    return torch.where(x > 0, 1.0, op.alpha * torch.exp(x.clamp_max(0)))
+
+
+def _elu_points(op: ops.ELU, k: Tensor, l: Tensor, u: Tensor) -> list[Tensor]:
+    zero = torch.zeros_like(k)
+    return [zero, torch.log(k.clamp_min(torch.finfo(k.dtype).tiny) / op.alpha).clamp_max(0)]
+
+
+def _softplus_slope(op: ops.Softplus, x: Tensor) -> Tensor:
+    return torch.sigmoid(op.beta * x)
+
+
+def _softplus_points(op: ops.Softplus, k: Tensor, l: Tensor, u: Tensor) -> list[Tensor]:
+    info = torch.finfo(k.dtype)
+    return [torch.logit(k.clamp(info.tiny, 1 - info.eps)) / op.beta]
+
+
+def _silu_slope(op: Any, x: Tensor) -> Tensor:
+    s = torch.sigmoid(x)
+    return s + x * s * torch.sigmoid(-x)
+
+
+def _gelu_slope(op: ops.GELU, x: Tensor) -> Tensor:
+    if not op.tanh:
+        density = torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+        return 0.5 * torch.erfc(x * -math.sqrt(0.5)) + x * density
+    c = 2 * math.sqrt(2 / math.pi)
+    # x^2 is capped where the sigmoid is already flat, lest infinity times zero appear.
+    y = x.clamp(-1e4, 1e4)
+    p = c * (y + 0.044715 * y**3)
+    s = torch.sigmoid(p)
+    return s + y * s * torch.sigmoid(-p) * c * (1 + 3 * 0.044715 * y * y)
+
+
+def _elu_row(op: ops.ELU) -> Row:
+    if op.alpha <= 1:
+        return _ELU_CONVEX
+    return Row(_elu_slope, _elu_points, _ELU_WAVY.slopes, _ELU_WAVY.chord, slack=_SLACK)
+
+
+def _relu_slope(op: Any, x: Tensor) -> Tensor:
+    return (x > 0).to(x.dtype)
+
+
+def _leaky_slope(op: ops.LeakyReLU, x: Tensor) -> Tensor:
+    return torch.where(x > 0, torch.ones_like(x), _like(op.slope, x))
+
+
+def _clip_kinks(op: ops.Clip) -> tuple[float, ...]:
+    return tuple(k for k in (op.low, op.high) if math.isfinite(k))
+
+
+def _clip_slope(op: ops.Clip, x: Tensor) -> Tensor:
+    return ((x > op.low) & (x < op.high)).to(x.dtype)
+
+
+def _zero(op: Any) -> tuple[float, ...]:
+    return (0.0,)
+
+
+_SILU_BEND, _SILU_VALLEY = 2.3993572805154677, -1.2784645427610738
+_GELU_BEND, _GELU_VALLEY = math.sqrt(2), -0.7517915246935645
+_GELU_TANH_BEND, _GELU_TANH_VALLEY = 1.4185040087908284, -0.7524614220710163
+
+
+def _gelu_bends(op: ops.GELU) -> tuple[float, ...]:
+    bend = _GELU_TANH_BEND if op.tanh else _GELU_BEND
+    return (-bend, bend)
+
+
+_ELU_CONVEX = _convex(_elu_slope, _elu_points)
+_ELU_WAVY = _wavy(_elu_slope, _zero, _zero)
+
+TABLE: dict[type[ops.Activation], Any] = {
+    ops.ReLU: _piecewise(_zero, _relu_slope),
+    ops.LeakyReLU: _piecewise(_zero, _leaky_slope),
+    ops.Clip: _piecewise(_clip_kinks, _clip_slope),
+    ops.Sigmoid: _s_shaped(_sigmoid_slope, _sigmoid_stationary),
+    ops.Tanh: _s_shaped(_tanh_slope, _tanh_stationary),
+    ops.Arctan: _s_shaped(_arctan_slope, _arctan_stationary),
+    ops.ELU: _elu_row,
+    ops.Softplus: _convex(_softplus_slope, _softplus_points),
+    ops.SiLU: _wavy(_silu_slope, lambda op: (-_SILU_BEND, _SILU_BEND), lambda op: (_SILU_VALLEY,)),
+    ops.GELU: _wavy(_gelu_slope, _gelu_bends, lambda op: (_GELU_TANH_VALLEY if op.tanh else _GELU_VALLEY,)),
+}

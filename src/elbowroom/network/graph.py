@@ -1,0 +1,184 @@
+"""`Network`: a small graph of operations, nodes in topological order, shapes known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elbowroom.errors import InputError
+from elbowroom.network.operations import Affine, Input, Operation, Reshape, Shape
+
+DECISIONS = ("max", "min")
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operation in its place: `inputs` are the numbers of earlier nodes, `shape` leaves out the batch."""
+
+    op: Operation
+    inputs: tuple[int, ...]
+    shape: Shape
+    name: str
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+class Graph:
+    """Builds a `Network` node by node.
+
+    >>> g = Graph((2,))
+    >>> h = g.add(ReLU(), g.add(Linear(w1, b1), g.input))
+    >>> net = g.network(g.add(Linear(w2, b2), h))
+    """
+
+    def __init__(self, input_shape: Sequence[int]) -> None:
+        shape = tuple(int(n) for n in input_shape)
+        if any(n < 1 for n in shape):
+            raise InputError(f"input_shape must hold positive sizes, got {shape}")
+        self.nodes = [Node(Input(shape), (), shape, "input")]
+        self.input = 0
+
+    def add(self, op: Operation, *inputs: int, name: str | None = None) -> int:
+        """Appends a node and returns its number."""
+        if not inputs or not all(0 <= i < len(self.nodes) for i in inputs):
+            raise InputError(f"{op.name}: inputs must be numbers of earlier nodes, got {inputs}")
+        name = name or f"{op.name.lower()}_{len(self.nodes)}"
+        for field, tensor in op.tensors().items():
+            if not bool(torch.isfinite(tensor).all()):
+                raise InputError(f"node {name} ({op.name}): {field} holds NaN or infinite values")
+        shape = op.output_shape(*(self.nodes[i].shape for i in inputs))
+        self.nodes.append(Node(op, tuple(inputs), shape, name))
+        return len(self.nodes) - 1
+
+    def network(self, output: int | None = None, decision: str = "max") -> Network:
+        """The network ending in node `output` (default: the last); nodes it does not need are dropped."""
+        last = len(self.nodes) - 1 if output is None else output
+        if len(self.nodes[last].shape) != 1:
+            last = self.add(Reshape((-1,)), last, name="flat_output")
+        needed, stack = {0}, [last]
+        while stack:
+            i = stack.pop()
+            if i not in needed:
+                needed.add(i)
+                stack.extend(self.nodes[i].inputs)
+        order = sorted(needed)
+        renumber = {old: new for new, old in enumerate(order)}
+        nodes, names = [], set()
+        for i in order:
+            node = self.nodes[i]
+            name = node.name if node.name not in names else f"{node.name}_{renumber[i]}"
+            names.add(name)
+            nodes.append(Node(node.op, tuple(renumber[j] for j in node.inputs), node.shape, name))
+        return Network(tuple(nodes), decision)
+
+
+class Network:
+    """A network as bounds see it: call it for the plain forward pass, `net(x)` with `x`: `b x *input_shape`.
+
+    `decision`: "max" where the largest output decides, "min" where the smallest does.
+    Build one with `Graph`, `Network.chain` or `elbowroom.load`.
+    """
+
+    def __init__(self, nodes: tuple[Node, ...], decision: str = "max") -> None:
+        if decision not in DECISIONS:
+            raise InputError(f'decision must be "max" or "min", got {decision!r}')
+        if len(nodes[-1].shape) != 1:
+            raise InputError(f"the output must be one axis of logits, got shape {nodes[-1].shape}")
+        self.nodes = nodes
+        self.decision = decision
+        self._casts: dict[tuple[torch.dtype, torch.device], Network] = {}
+
+    @classmethod
+    def chain(cls, input_shape: Sequence[int], operations: Sequence[Operation], decision: str = "max") -> Network:
+        """A network in which each operation feeds the next."""
+        graph = Graph(input_shape)
+        at = graph.input
+        for op in operations:
+            at = graph.add(op, at)
+        return graph.network(at, decision)
+
+    @property
+    def input_shape(self) -> Shape:
+        return self.nodes[0].shape
+
+    @property
+    def n_inputs(self) -> int:
+        return self.nodes[0].size
+
+    @property
+    def n_outputs(self) -> int:
+        return self.nodes[-1].size
+
+    @cached_property
+    def relaxed(self) -> tuple[int, ...]:
+        """The nodes that are not affine: activations and max-pooling."""
+        return tuple(i for i, n in enumerate(self.nodes) if i and not isinstance(n.op, Affine))
+
+    @cached_property
+    def preactivations(self) -> tuple[int, ...]:
+        """The nodes whose bounds the relaxations need: what feeds an activation or max-pooling."""
+        return tuple(sorted({self.nodes[i].inputs[0] for i in self.relaxed}))
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The widest of the parameters' types (float32 where there are none)."""
+        result = torch.float32
+        for node in self.nodes:
+            for tensor in node.op.tensors().values():
+                result = torch.promote_types(result, tensor.dtype)
+        return result
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(t.numel() for n in self.nodes for t in n.op.tensors().values())
+
+    def cast(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Network:
+        """The same network with its parameters in another type or place (kept, so casting twice is free)."""
+        key = (dtype, torch.device(device))
+        if key not in self._casts:
+            nodes = tuple(
+                Node(n.op.map_tensors(lambda t: t.to(device=key[1], dtype=dtype)), n.inputs, n.shape, n.name)
+                for n in self.nodes
+            )
+            self._casts[key] = Network(nodes, self.decision)
+        return self._casts[key]
+
+    def values(self, x: Tensor) -> list[Tensor]:
+        """Every node's value at `x`, in the parameters' own type: `x` must have it already."""
+        out: list[Tensor] = [x]
+        for node in self.nodes[1:]:
+            out.append(node.op(*(out[j] for j in node.inputs)))
+        return out
+
+    def __call__(self, x: Tensor | np.ndarray) -> Tensor:
+        """The outputs, `b x k`. Computed in `x`'s type or the network's, whichever is wider."""
+        x = torch.as_tensor(x)
+        if not x.is_floating_point():
+            x = x.to(self.dtype)
+        if tuple(x.shape[1:]) != self.input_shape:
+            raise InputError(
+                f"the network takes inputs of shape (batch, {', '.join(map(str, self.input_shape))}), "
+                f"got {tuple(x.shape)}"
+            )
+        dtype = torch.promote_types(x.dtype, self.dtype)
+        return self.cast(dtype, x.device).values(x.to(dtype))[-1]
+
+    def decide(self, outputs: Tensor) -> Tensor:
+        """The class that `outputs` (`b x k`) stand for."""
+        return outputs.argmax(-1) if self.decision == "max" else outputs.argmin(-1)
+
+    def __repr__(self) -> str:
+        kinds = [n.op.name for n in self.nodes[1:]]
+        shown = ", ".join(kinds[:8]) + (f", ... {len(kinds) - 8} more" if len(kinds) > 8 else "")
+        return (
+            f"Network({'x'.join(map(str, self.input_shape)) or '1'} -> {self.n_outputs}, "
+            f"{self.n_parameters:,} parameters: {shown})"
+        )

@@ -1,0 +1,575 @@
+"""The operations a `Network` is made of: affine maps, activations and max-pooling.
+
+Every operation works on tensors with one leading axis (`n x *shape`), which the bounds use for whatever
+is batched: inputs, or rows of coefficients. Shapes in signatures leave that axis out.
+
+An affine operation `f(x) = L x + b` gives four things: `f` itself (`__call__`), its linear part (`linear`),
+the transpose of the linear part (`adjoint`), and the same linear map with absolute coefficients (`absolute`),
+which is what interval arithmetic needs. Weights of batch norm and the like are never folded into neighbours:
+results speak of the network as stored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from elbowroom.errors import InputError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One node's computation. Subclasses are immutable; tensors in their fields are the stored parameters."""
+
+    def __call__(self, *xs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Shape of the output; raises `InputError` where the input shapes do not fit."""
+        probes = [torch.zeros(1, *s) for s in shapes]
+        try:
+            return tuple(self.map_tensors(lambda t: t.float())(*probes).shape[1:])
+        except (RuntimeError, IndexError, ValueError) as error:
+            given = ", ".join(str(s) for s in shapes)
+            raise InputError(f"{self.name} does not accept inputs of shape {given}: {error}") from None
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The stored parameters by field name."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {k: v for k, v in values.items() if isinstance(v, Tensor)}
+
+    def map_tensors(self, change) -> Operation:  # type: ignore[no-untyped-def]
+        """A copy with `change` applied to every parameter."""
+        return dataclasses.replace(self, **{k: change(v) for k, v in self.tensors().items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Input(Operation):
+    """The network's input; always node 0."""
+
+    shape: Shape = ()
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        return self.shape
+
+
+class Affine(Operation):
+    """`f(x_1, ..., x_k) = L (x_1, ..., x_k) + b`."""
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        """`L x`: the map without its offset."""
+        raise NotImplementedError
+
+    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        """`a @ L`, one tensor per input: coefficients over the output become coefficients over the inputs.
+
+        `a`: `n x *output_shape`; `shapes`: those of the inputs. By `torch.func.vjp` unless a subclass
+        knows a faster way.
+        """
+        points = [a.new_zeros(a.shape[0], *s) for s in shapes]
+        _, pull = torch.func.vjp(self.linear, *points)
+        return pull(a)
+
+    def absolute(self) -> Affine:
+        """The map `x -> |L| x`, which takes radii of intervals to radii of intervals."""
+        return self
+
+
+def _channelwise(t: Tensor, like: Tensor) -> Tensor:
+    """A per-channel vector shaped to broadcast against `n x c x ...`."""
+    return t.reshape(1, -1, *([1] * (like.dim() - 2)))
+
+
+@dataclass(frozen=True, eq=False)
+class Linear(Affine):
+    """`W x + b` on the last axis. `weight`: `out x in`; `bias`: `out`."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return F.linear(xs[0], self.weight, self.bias)
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        return F.linear(xs[0], self.weight)
+
+    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        return (a @ self.weight,)
+
+    def absolute(self) -> Linear:
+        return Linear(self.weight.abs())
+
+
+_CONV = (F.conv1d, F.conv2d, F.conv3d)
+_CONV_TRANSPOSE = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+_AVG_POOL = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
+_MAX_POOL = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
+
+
+@dataclass(frozen=True, eq=False)
+class Conv(Affine):
+    """Convolution in 1, 2 or 3 dimensions, `weight`: `out x in/groups x *kernel`."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+    stride: Shape = (1,)
+    padding: Shape = (0,)
+    dilation: Shape = (1,)
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        dims = self.weight.dim() - 2
+        if not 1 <= dims <= 3:
+            raise InputError(f"Conv weight must have 3 to 5 axes, got shape {tuple(self.weight.shape)}")
+        for field in ("stride", "padding", "dilation"):
+            value = tuple(getattr(self, field))
+            object.__setattr__(self, field, value * dims if len(value) == 1 else value)
+
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return self._apply(xs[0], self.bias)
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        return self._apply(xs[0], None)
+
+    def _apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        conv = _CONV[self.weight.dim() - 3]
+        return conv(x, self.weight, bias, self.stride, self.padding, self.dilation, self.groups)
+
+    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        spatial, kernel = shapes[0][1:], self.weight.shape[2:]
+        # Pixels at the end that no stride reaches get coefficient zero through `output_padding`.
+        extra = tuple(
+            n - ((o - 1) * s - 2 * p + d * (k - 1) + 1)
+            for n, o, s, p, d, k in zip(spatial, a.shape[2:], self.stride, self.padding, self.dilation, kernel)
+        )
+        transpose = _CONV_TRANSPOSE[self.weight.dim() - 3]
+        inner = tuple(min(e, max(s, d) - 1) for e, s, d in zip(extra, self.stride, self.dilation))
+        result = transpose(a, self.weight, None, self.stride, self.padding, inner, self.groups, self.dilation)
+        missing = [e - i for e, i in zip(extra, inner)]
+        if any(missing):
+            result = F.pad(result, [v for m in reversed(missing) for v in (0, m)])
+        return (result,)
+
+    def absolute(self) -> Conv:
+        return dataclasses.replace(self, weight=self.weight.abs(), bias=None)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchNorm(Affine):
+    """Batch norm in eval mode, `(x - mean) / sqrt(var + eps) * weight + bias` per channel (first axis)."""
+
+    mean: Tensor
+    var: Tensor
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if bool((self.var < 0).any()):
+            raise InputError("BatchNorm has a negative running variance; the model file is damaged")
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        if not shapes[0] or shapes[0][0] != self.mean.numel():
+            raise InputError(f"BatchNorm over {self.mean.numel()} channels got an input of shape {shapes[0]}")
+        return shapes[0]
+
+    def scale(self) -> Tensor:
+        scale = torch.rsqrt(self.var + self.eps)
+        return scale if self.weight is None else scale * self.weight
+
+    def __call__(self, *xs: Tensor) -> Tensor:
+        x = xs[0]
+        y = (x - _channelwise(self.mean, x)) * _channelwise(self.scale(), x)
+        return y if self.bias is None else y + _channelwise(self.bias, x)
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        return xs[0] * _channelwise(self.scale(), xs[0])
+
+    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        return (self.linear(a),)
+
+    def absolute(self) -> Affine:
+        return _ChannelScale(self.scale().abs())
+
+
+@dataclass(frozen=True, eq=False)
+class _ChannelScale(Affine):
+    """Multiplies each channel by a number; only the absolute value of a batch norm needs it."""
+
+    factor: Tensor
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        return xs[0] * _channelwise(self.factor, xs[0])
+
+    __call__ = linear
+
+
+class _WithConstant(Affine):
+    """An element-wise operation with a constant, which broadcasts against the input from the right."""
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        (constant,) = self.tensors().values()
+        if constant.dim() > len(shapes[0]):
+            raise InputError(
+                f"{self.name}: a constant of shape {tuple(constant.shape)} has more axes than the input "
+                f"{shapes[0]}; reshape one of them"
+            )
+        return _broadcast(self.name, shapes[0], tuple(constant.shape))
+
+
+def _broadcast(name: str, *shapes: Shape) -> Shape:
+    try:
+        return tuple(torch.broadcast_shapes(*shapes))
+    except RuntimeError:
+        raise InputError(f"{name}: shapes {' and '.join(map(str, shapes))} do not broadcast") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Scale(_WithConstant):
+    """Element-wise product with a constant."""
+
+    factor: Tensor
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        return xs[0] * self.factor
+
+    __call__ = linear
+
+    def absolute(self) -> Scale:
+        return Scale(self.factor.abs())
+
+
+@dataclass(frozen=True, eq=False)
+class Divide(_WithConstant):
+    """Element-wise quotient by a constant. Kept apart from `Scale`: 1/std would be a rounded number."""
+
+    divisor: Tensor
+
+    def __post_init__(self) -> None:
+        if bool((self.divisor == 0).any()):
+            raise InputError("Divide by a constant that contains zero; check std (no entry may be 0)")
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        return xs[0] / self.divisor
+
+    __call__ = linear
+
+    def absolute(self) -> Divide:
+        return Divide(self.divisor.abs())
+
+
+@dataclass(frozen=True, eq=False)
+class Shift(_WithConstant):
+    """Adds a constant."""
+
+    offset: Tensor
+
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return xs[0] + self.offset
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        return xs[0].expand(xs[0].shape[0], *self.output_shape(tuple(xs[0].shape[1:])))
+
+
+@dataclass(frozen=True, eq=False)
+class Add(Affine):
+    """Sum of the inputs, each with its own sign: `Add((1, -1))` is a subtraction."""
+
+    signs: tuple[float, ...] = (1.0, 1.0)
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        if len(shapes) != len(self.signs):
+            raise InputError(f"Add with {len(self.signs)} signs got {len(shapes)} inputs")
+        return _broadcast(self.name, *shapes)
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        rank = max(x.dim() for x in xs)  # shapes align from the right; the leading axis must stay leading
+        xs = tuple(x.reshape(x.shape[0], *[1] * (rank - x.dim()), *x.shape[1:]) for x in xs)
+        total = xs[0] * self.signs[0] if self.signs[0] != 1 else xs[0]
+        for sign, x in zip(self.signs[1:], xs[1:]):
+            total = torch.add(total, x, alpha=sign)
+        return total
+
+    __call__ = linear
+
+    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        if all(s == tuple(a.shape[1:]) for s in shapes):
+            return tuple(a if sign == 1 else a * sign for sign in self.signs)
+        return super().adjoint(a, shapes)
+
+    def absolute(self) -> Add:
+        return Add(tuple(abs(s) for s in self.signs))
+
+
+@dataclass(frozen=True, eq=False)
+class Concat(Affine):
+    """Joins the inputs along `axis` (counted without the batch axis)."""
+
+    axis: int = 0
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        return torch.cat(xs, dim=self._dim(xs[0].dim()))
+
+    __call__ = linear
+
+    def _dim(self, rank: int) -> int:
+        return self.axis + 1 if self.axis >= 0 else self.axis + rank
+
+    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        return a.split([s[self.axis] for s in shapes], dim=self._dim(a.dim()))
+
+
+@dataclass(frozen=True, eq=False)
+class Reshape(Affine):
+    """Gives the input another shape; one entry may be -1."""
+
+    shape: Shape
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        return xs[0].reshape(xs[0].shape[0], *self.shape)
+
+    __call__ = linear
+
+    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        return (a.reshape(a.shape[0], *shapes[0]),)
+
+
+@dataclass(frozen=True, eq=False)
+class Transpose(Affine):
+    """Permutes the axes; `axes` counts without the batch axis."""
+
+    axes: Shape
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        return xs[0].permute(0, *(d + 1 for d in self.axes))
+
+    __call__ = linear
+
+    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        back = sorted(range(len(self.axes)), key=lambda d: self.axes[d])
+        return (a.permute(0, *(d + 1 for d in back)),)
+
+
+@dataclass(frozen=True, eq=False)
+class Slice(Affine):
+    """`x[start:stop:step]` along one axis, counted without the batch axis; `step` is positive."""
+
+    axis: int
+    start: int
+    stop: int
+    step: int = 1
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        index = [slice(None)] * xs[0].dim()
+        index[self.axis + 1] = slice(self.start, self.stop, self.step)
+        return xs[0][tuple(index)]
+
+    __call__ = linear
+
+
+@dataclass(frozen=True, eq=False)
+class Pad(Affine):
+    """Pads with a constant; `pads` in the order of `torch.nn.functional.pad` (last axis first)."""
+
+    pads: Shape
+    value: float = 0.0
+
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return F.pad(xs[0], self.pads, value=self.value)
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        return F.pad(xs[0], self.pads)
+
+    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        return (F.pad(a, [-p for p in self.pads]),) if min(self.pads) >= 0 else super().adjoint(a, shapes)
+
+
+@dataclass(frozen=True, eq=False)
+class Mean(Affine):
+    """Average over some axes, counted without the batch axis."""
+
+    axes: Shape
+    keepdim: bool = False
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        return xs[0].mean(dim=[d + 1 for d in self.axes], keepdim=self.keepdim)
+
+    __call__ = linear
+
+
+@dataclass(frozen=True, eq=False)
+class AvgPool(Affine):
+    """Average pooling in 1, 2 or 3 dimensions."""
+
+    kernel: Shape
+    stride: Shape
+    padding: Shape = (0,)
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+
+    def linear(self, *xs: Tensor) -> Tensor:
+        pool = _AVG_POOL[len(self.kernel) - 1]
+        padding = self.padding * len(self.kernel) if len(self.padding) == 1 else self.padding
+        return pool(xs[0], self.kernel, self.stride, padding, self.ceil_mode, self.count_include_pad)
+
+    __call__ = linear
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPool(Operation):
+    """Max-pooling in 1, 2 or 3 dimensions."""
+
+    kernel: Shape
+    stride: Shape
+    padding: Shape = (0,)
+    dilation: Shape = (1,)
+    ceil_mode: bool = False
+
+    def __post_init__(self) -> None:
+        for field in ("stride", "padding", "dilation"):
+            value = tuple(getattr(self, field))
+            object.__setattr__(self, field, value * len(self.kernel) if len(value) == 1 else value)
+
+    def __call__(self, *xs: Tensor) -> Tensor:
+        pool = _MAX_POOL[len(self.kernel) - 1]
+        return pool(xs[0], self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
+
+    def windows(self, input_shape: Shape) -> Tensor:
+        """The flat spatial positions each output looks at: `outputs x window`, -1 for padding."""
+        spatial = input_shape[1:]
+        out = self.output_shape(input_shape)[1:]
+        index = torch.zeros(1, 1, dtype=torch.long)
+        for n, o, k, s, p, d in zip(spatial, out, self.kernel, self.stride, self.padding, self.dilation):
+            at = torch.arange(o)[:, None] * s - p + torch.arange(k) * d  # o x k positions along this axis
+            at = torch.where((at >= 0) & (at < n), at, -1)
+            joint = index[:, None, :, None] * n + at[None, :, None, :]
+            joint = torch.where((index[:, None, :, None] < 0) | (at[None, :, None, :] < 0), -1, joint)
+            index = joint.reshape(index.shape[0] * o, index.shape[1] * k)
+        return index
+
+
+class Activation(Operation):
+    """An element-wise nonlinear function. Its lines are a row of the table in `bounds/relaxations.py`."""
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        return shapes[0]
+
+
+@dataclass(frozen=True, eq=False)
+class ReLU(Activation):
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return xs[0].clamp_min(0)
+
+
+@dataclass(frozen=True, eq=False)
+class LeakyReLU(Activation):
+    """`x` above zero, `slope * x` below; `slope` is a number, or a tensor that broadcasts (PReLU)."""
+
+    slope: float | Tensor = 0.01
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        slope = torch.as_tensor(self.slope)
+        if slope.dim() > len(shapes[0]) or _broadcast(self.name, shapes[0], tuple(slope.shape)) != shapes[0]:
+            raise InputError(f"LeakyReLU: slopes of shape {tuple(slope.shape)} do not fit {shapes[0]}")
+        return shapes[0]
+
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return torch.where(xs[0] > 0, xs[0], xs[0] * self.slope)
+
+
+@dataclass(frozen=True, eq=False)
+class Clip(Activation):
+    """`min(max(x, low), high)`: hardtanh, ReLU6 and the like. Either end may be infinite."""
+
+    low: float = -1.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise InputError(f"Clip needs low < high, got {self.low} and {self.high}")
+
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return xs[0].clamp(self.low, self.high)
+
+
+@dataclass(frozen=True, eq=False)
+class Sigmoid(Activation):
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return torch.sigmoid(xs[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Tanh(Activation):
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return torch.tanh(xs[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Arctan(Activation):
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return torch.atan(xs[0])
+
+
+@dataclass(frozen=True, eq=False)
+class ELU(Activation):
+    """`x` above zero, `alpha (e^x - 1)` below, alpha > 0."""
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.alpha > 0:
+            raise InputError(f"ELU needs alpha > 0, got {self.alpha}")
+
+    def __call__(self, *xs: Tensor) -> Tensor:
+        x = xs[0]
+        return torch.where(x > 0, x, self.alpha * torch.expm1(x.clamp_max(0)))
+
+
+@dataclass(frozen=True, eq=False)
+class Softplus(Activation):
+    """`log(1 + e^(beta x)) / beta`, the function itself.
+
+    (torch returns `x` where beta x is over its threshold, 20 by default: a difference of at most
+    2.1e-9 / beta.)
+    """
+
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.beta > 0:
+            raise InputError(f"Softplus needs beta > 0, got {self.beta}")
+
+    def __call__(self, *xs: Tensor) -> Tensor:
+        x = xs[0]
+        return x.clamp_min(0) + torch.log1p(torch.exp(-(self.beta * x).abs())) / self.beta
+
+
+@dataclass(frozen=True, eq=False)
+class SiLU(Activation):
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return xs[0] * torch.sigmoid(xs[0])
+
+
+@dataclass(frozen=True, eq=False)
+class GELU(Activation):
+    """`x Phi(x)`, or its tanh approximation. Through `erfc`, which keeps its digits for negative x."""
+
+    tanh: bool = False
+
+    def __call__(self, *xs: Tensor) -> Tensor:
+        x = xs[0]
+        if self.tanh:  # (1 + tanh(y)) / 2 = sigmoid(2 y)
+            return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        return 0.5 * x * torch.erfc(x * -math.sqrt(0.5))

@@ -1,0 +1,1 @@
+"""Shapes around an input."""

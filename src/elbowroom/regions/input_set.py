@@ -1,0 +1,108 @@
+"""The sets of inputs that bounds are computed over."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from elbowroom.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class InputSet:
+    """`{ center + Q (radius * v) : ||v||_p <= 1 }`, one set per input of a batch.
+
+    `center`, `radius`: `b x *input_shape`, radius >= 0. `p`: inf (a box), 2 or 1. `basis` Q: an orthogonal
+    `n x n` matrix whose columns are the directions, or None for the coordinate axes.
+    A box with its own lower and upper extents is one whose centre is its midpoint: see `box`.
+    """
+
+    center: Tensor
+    radius: Tensor
+    p: float = math.inf
+    basis: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.p not in (1, 2, math.inf):
+            raise InputError(f"p must be 1, 2 or infinity, got {self.p}")
+        if self.center.shape != self.radius.shape:
+            raise InputError(
+                f"center has shape {tuple(self.center.shape)}, radius {tuple(self.radius.shape)}; they must agree"
+            )
+        n = self.center[0].numel() if len(self.center) else None
+        if self.basis is not None and n is not None and tuple(self.basis.shape) != (n, n):
+            raise InputError(f"basis must be {n} x {n}, got {tuple(self.basis.shape)}")
+
+    @staticmethod
+    def box(lower: Tensor, upper: Tensor) -> InputSet:
+        """The box `[lower, upper]`."""
+        # Half the sum of halves: the plain sum may overflow.
+        return InputSet(lower / 2 + upper / 2, upper / 2 - lower / 2)
+
+    @cached_property
+    def _flat(self) -> Tensor:
+        return self.radius.flatten(1)
+
+    @property
+    def is_box(self) -> bool:
+        return self.p == math.inf and self.basis is None
+
+    def part(self, start: int, stop: int) -> InputSet:
+        """The sets of the inputs `start` to `stop` of the batch."""
+        return InputSet(self.center[start:stop], self.radius[start:stop], self.p, self.basis)
+
+    def hull(self) -> tuple[Tensor, Tensor]:
+        """The smallest box around the set: lower and upper corner, `b x *input_shape`."""
+        extent = self.radius
+        if self.basis is not None:
+            rows = self.basis[None]
+            extent = self._norm(rows, self._flat).reshape(self.radius.shape)
+        return self.center - extent, self.center + extent
+
+    def support(self, a: Tensor) -> Tensor:
+        """`max a . (x - center)` over the set, `b x r`, by the dual norm.
+
+        `a`: `b x r x n`, or `1 x r x n` for rows shared by the batch.
+        """
+        return self._norm(a if self.basis is None else a @ self.basis, self._flat)
+
+    def _norm(self, a: Tensor, radius: Tensor) -> Tensor:
+        if self.p == math.inf:
+            return dot(a.abs(), radius)
+        if self.p == 2:
+            # The gradient of the norm at zero is taken as zero.
+            square = dot(a * a, radius * radius)
+            return torch.where(square > 0, square, 1.0).sqrt() * (square > 0)
+        return (a * radius[:, None]).abs().amax(-1)
+
+    def support_gradient(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        """Derivatives of `support(a)` by `a` (the point of the set it is attained at, minus the centre)
+        and by `radius`; both `b x r x n`. `a`: `b x r x n`."""
+        if self.basis is not None:
+            a = a @ self.basis
+        radius = self._flat[:, None]
+        if self.p == math.inf:
+            at, by_radius = torch.copysign(radius, a), a.abs()
+        elif self.p == 2:
+            scaled = a * radius
+            norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+            unit = scaled / torch.where(norm > 0, norm, 1.0)
+            at, by_radius = unit * radius, unit * a
+        else:
+            best = (a * radius).abs().argmax(-1, keepdim=True)
+            chosen = torch.zeros_like(a).scatter(-1, best, 1.0)
+            at, by_radius = chosen * torch.copysign(radius, a), chosen * a.abs()
+        if self.basis is not None:
+            at = at @ self.basis.T
+        return at, by_radius
+
+
+def dot(a: Tensor, v: Tensor) -> Tensor:
+    """`sum_k a[b, r, k] v[b, k]` as a matrix product: `b x r`. `a` may be shared by the batch (`1 x r x n`)."""
+    if a.shape[0] == 1:
+        return v @ a[0].T
+    return torch.bmm(a, v[:, :, None]).squeeze(-1)

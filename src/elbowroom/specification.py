@@ -1,0 +1,146 @@
+"""What must stay true of the outputs: a conjunction of `max_t (c_t . z + d_t) > 0`.
+
+Each conjunct ("group") holds where at least one of its rows is proved positive. "The label stays" has one group of
+one row per other class; "the label stays in the set T" has, per class outside T, a row per member of T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elbowroom.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Specification:
+    """`rows`: `b x t x k` (or `1 x t x k`), `offset`: `b x t` (or `1 x t`), `group`: `t`, the conjunct of each row.
+
+    Groups are numbered 0 to g-1, each with at least one row.
+    """
+
+    rows: Tensor
+    offset: Tensor
+    group: Tensor
+
+    def __post_init__(self) -> None:
+        if self.rows.dim() != 3 or self.offset.shape != self.rows.shape[:2]:
+            raise InputError(
+                f"a specification needs rows of shape (b, t, k) and offsets (b, t), got "
+                f"{tuple(self.rows.shape)} and {tuple(self.offset.shape)}"
+            )
+        if self.group.shape != self.rows.shape[1:2]:
+            raise InputError(
+                f"group needs one number per row, got {tuple(self.group.shape)} for {self.rows.shape[1]} rows"
+            )
+        used = set(self.group.tolist())
+        if used != set(range(len(used))):
+            raise InputError(f"groups must be numbered 0, 1, 2, ... without gaps, got {sorted(used)}")
+
+    @property
+    def n_groups(self) -> int:
+        return int(self.group.max()) + 1 if len(self.group) else 0
+
+    def reduce(self, values: Tensor) -> Tensor:
+        """From a bound per row (`b x t`) to one per group (`b x g`): the best of its rows."""
+        if self.n_groups == len(self.group):  # one row each: only the order may differ
+            return values[:, torch.argsort(self.group)] if not self._in_order else values
+        groups = self.group.expand_as(values)
+        out = values.new_full((values.shape[0], self.n_groups), -torch.inf)
+        return out.scatter_reduce(1, groups, values, "amax")
+
+    @property
+    def _in_order(self) -> bool:
+        return bool((self.group == torch.arange(len(self.group), device=self.group.device)).all())
+
+    def margins(self, outputs: Tensor) -> Tensor:
+        """The groups' values at given outputs (`b x k`): the specification holds where all are positive."""
+        return self.reduce((self.rows @ outputs[..., None]).squeeze(-1) + self.offset)
+
+    def cast(self, dtype: torch.dtype, device: torch.device | str) -> Specification:
+        return Specification(
+            self.rows.to(device=device, dtype=dtype),
+            self.offset.to(device=device, dtype=dtype),
+            self.group.to(device=device),
+        )
+
+    def part(self, index: Tensor) -> Specification:
+        """The specification of some inputs of the batch."""
+        if self.rows.shape[0] == 1:
+            return self
+        return Specification(self.rows[index], self.offset[index], self.group)
+
+
+def label_stays(labels: Tensor, n_classes: int, decision: str = "max") -> Specification:
+    """`z_label - z_j > 0` for every other class j (`z_j - z_label` where the smallest output decides)."""
+    if n_classes < 2:
+        raise InputError(
+            f"the network has {n_classes} output, so no other class could win; state what must hold of the "
+            "output with spec="
+        )
+    _check_labels(labels, n_classes)
+    classes = torch.arange(n_classes, device=labels.device)
+    others = classes.expand(len(labels), -1)[classes[None] != labels[:, None]].reshape(len(labels), -1)
+    eye = torch.eye(n_classes, dtype=torch.float64, device=labels.device)
+    rows = eye[labels][:, None] - eye[others]
+    return _ungrouped(rows if decision == "max" else -rows)
+
+
+def label_in(allowed: Sequence[int], n_classes: int, decision: str = "max") -> Specification:
+    """The decision stays within the set `allowed`: every class outside loses against one of them."""
+    members = sorted({int(t) for t in allowed})
+    if not members or not 0 <= members[0] <= members[-1] < n_classes:
+        raise InputError(f"allowed classes must lie in 0..{n_classes - 1} and not be empty, got {members}")
+    outside = [j for j in range(n_classes) if j not in members]
+    if not outside:
+        raise InputError("every class is allowed: there is nothing to prove")
+    eye = torch.eye(n_classes, dtype=torch.float64)
+    rows = torch.stack([eye[t] - eye[j] for j in outside for t in members])
+    group = torch.arange(len(outside)).repeat_interleave(len(members))
+    rows = rows if decision == "max" else -rows
+    return Specification(rows[None], rows.new_zeros(1, len(rows)), group)
+
+
+def linear(rows: Tensor, offset: Tensor | None = None) -> Specification:
+    """`rows @ z + offset > 0`; `rows`: `t x k` for all inputs alike, or `b x t x k`."""
+    rows = torch.as_tensor(rows, dtype=torch.float64)
+    rows = rows[None] if rows.dim() == 2 else rows
+    if offset is None:
+        offset = rows.new_zeros(rows.shape[:2])
+    offset = torch.as_tensor(offset, dtype=torch.float64)
+    offset = offset[None] if offset.dim() == 1 else offset
+    if offset.shape != rows.shape[:2]:
+        lead = (max(rows.shape[0], offset.shape[0]), rows.shape[1])
+        try:
+            rows, offset = rows.expand(*lead, -1), offset.expand(lead)
+        except RuntimeError:
+            raise InputError(
+                f"rows of shape {tuple(rows.shape)} and offset {tuple(offset.shape)} do not fit together"
+            ) from None
+    return Specification(rows, offset, torch.arange(rows.shape[1], device=rows.device))
+
+
+def outputs_within(outputs: Tensor, tol: Tensor | float) -> Specification:
+    """Every output stays within `tol` of its value `outputs` (`b x k`): two rows per output (regression)."""
+    outputs = outputs.to(torch.float64)
+    tol = torch.as_tensor(tol, dtype=torch.float64, device=outputs.device).expand_as(outputs)
+    if not bool((tol > 0).all()):
+        raise InputError("tol must be positive for every output")
+    eye = torch.eye(outputs.shape[1], dtype=torch.float64, device=outputs.device)
+    rows = torch.cat([eye, -eye])[None].expand(len(outputs), -1, -1)
+    return _ungrouped(rows, torch.cat([tol - outputs, tol + outputs], 1))
+
+
+def _ungrouped(rows: Tensor, offset: Tensor | None = None) -> Specification:
+    offset = rows.new_zeros(rows.shape[:2]) if offset is None else offset
+    return Specification(rows, offset, torch.arange(rows.shape[1], device=rows.device))
+
+
+def _check_labels(labels: Tensor, n_classes: int) -> None:
+    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
+        raise InputError(
+            f"labels must lie in 0..{n_classes - 1}, got values from {int(labels.min())} to {int(labels.max())}"
+        )
