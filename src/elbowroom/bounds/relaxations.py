@@ -184,13 +184,18 @@ def _ratio(numerator: Tensor, width: Tensor, otherwise: Tensor) -> Tensor:
 # --- piecewise linear functions: everything follows from their kinks
 
 
+def _bent(kinks: tuple[float, ...], l: Tensor, u: Tensor) -> Tensor:
+    """Where a kink lies inside `[l, u]`. Elsewhere the derivative is the slope; a quotient of differences is noise."""
+    inside = torch.zeros_like(l, dtype=torch.bool)
+    for kink in kinks:
+        inside = inside | ((l < kink) & (u > kink))
+    return inside
+
+
 def _kinked_chord(kinks: Callable[[Any], tuple[float, ...]], derivative: Callable) -> Callable:
     def chord(op: Any, l: Tensor, u: Tensor) -> Tensor:
         flat = derivative(op, (l + u) / 2)
-        inside = torch.zeros_like(l, dtype=torch.bool)
-        for kink in kinks(op):
-            inside = inside | ((l < kink) & (u > kink))
-        return torch.where(inside, _ratio(op(u) - op(l), u - l, flat), flat)
+        return torch.where(_bent(kinks(op), l, u), _ratio(op(u) - op(l), u - l, flat), flat)
 
     return chord
 
@@ -222,8 +227,10 @@ def _piecewise(kinks: Callable[[Any], tuple[float, ...]], derivative: Callable[[
         return [_like(kink, l) for kink in kinks(op)]
 
     def slopes(op: Any, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        flat, bent = derivative(op, (l + u) / 2), _bent(kinks(op), l, u)
         inner = [torch.minimum(torch.maximum(_like(kink, l), l), u) for kink in kinks(op)]
-        return _envelope_slopes(op, [l, *inner, u], l, u, derivative(op, (l + u) / 2))
+        lower, upper = _envelope_slopes(op, [l, *inner, u], l, u, flat)
+        return torch.where(bent, lower, flat), torch.where(bent, upper, flat)
 
     return Row(derivative, points, slopes, _kinked_chord(kinks, derivative), turns=kinks)
 

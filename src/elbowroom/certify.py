@@ -1,0 +1,415 @@
+"""`certify`: the largest region around each input in which the specification provably holds.
+
+The only place that writes the status "certified". The search runs in float32; the verdict is an evaluation of the bounds in
+float64 on the very corners that are stored, and the region shrinks in tiny steps until it passes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elbowroom.bounds.api import Array, batched, labels_of
+from elbowroom.bounds.linear import Budget
+from elbowroom.bounds.propagate import BoundFunction, margins_of
+from elbowroom.certificate import Certificates
+from elbowroom.errors import InputError
+from elbowroom.network.graph import Network
+from elbowroom.regions.input_set import InputSet
+from elbowroom.regions.shapes import Box, Placed, PlacedBox, Region, Room, Uniform
+from elbowroom.solvers.augmented_lagrangian import AugmentedLagrangian
+from elbowroom.solvers.problem import Problem, Work
+from elbowroom.solvers.sequential import Sequential
+from elbowroom.solvers.uniform import uniform_radius
+from elbowroom.specification import Specification, label_stays
+
+Solver = Sequential | AugmentedLagrangian
+SOLVERS: dict[str, type[Sequential] | type[AugmentedLagrangian]] = {
+    "sequential": Sequential,
+    "augmented-lagrangian": AugmentedLagrangian,
+}
+CAP = 1000.0  # without domain or max_eps, no feature may reach farther than this many uniform radii
+_FARTHEST = 1e6  # and no uniform radius is looked for beyond this many times the input's size
+
+
+def certify(
+    net: Network,
+    x: Array,
+    labels: Array | None = None,
+    region: Region | None = None,
+    spec: Specification | None = None,
+    bounds: str | BoundFunction = "adaptive",
+    margin: str = "direct",
+    solver: str | Solver = "sequential",
+    domain: tuple[Array, Array] | None = None,
+    frozen: Array | None = None,
+    importance: Array | None = None,
+    max_eps: Array | None = None,
+    delta: float = 1e-4,
+    device: str | torch.device | None = None,
+    memory: int | None = None,
+) -> Certificates:
+    """The largest certified region around each input.
+
+    `x`: `b x *input_shape` (or one input), in the units the network was loaded for. `labels`: the decisions to
+    certify; default, what the network decides. `region`: the shape, `Box()` by default. `spec`: something other than "the label stays".
+    `bounds`: "adaptive", "combined", "quadratic", "simple", or a function of your own from
+    (network, input set, specification) to margins. `margin`: "direct" or "logits" (the paper's). `solver`: "sequential",
+    "augmented-lagrangian" (the paper's), or a solver object. `domain`: (lowest, highest) valid input, numbers or
+    arrays; boxes are cut to it. `frozen`: booleans, features that must not move. `importance`: positive weights of
+    log eps. `max_eps`: the largest extent per feature; default, the domain or 1000 uniform radii.
+    `delta`: by how much margins must exceed zero. `memory`: bytes the bounds may take.
+
+    >>> certs = er.certify(net, x, domain=(0, 1))
+    >>> certs.status[0], certs.eps[0], certs.ratio[0]
+    """
+    started = time.perf_counter()
+    shape_of = Box() if region is None else region
+    if not isinstance(shape_of, Region):
+        raise InputError(f"region must be a shape such as Box(), got {shape_of!r}")
+    if isinstance(solver, str):
+        if solver not in SOLVERS:
+            raise InputError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")
+        solver = SOLVERS[solver]()
+    if not delta >= 0:
+        raise InputError(f"delta must not be negative, got {delta}")
+    where = torch.device(device) if device is not None else _device_of(x)
+    points = batched(net, torch.as_tensor(x).detach(), "x").to(device=where, dtype=torch.float64)
+    if not len(points):
+        raise InputError("x holds no inputs")
+    task = _Task(
+        net=net,
+        region=shape_of,
+        evaluate=margins_of(bounds, margin, Budget.of(memory, where)),
+        solver=solver,
+        delta=float(delta),
+        told_labels=labels is not None,
+        told_spec=spec is not None,
+    )
+    limits = _limits(net, points, domain, frozen, importance, max_eps)
+    work64 = net.cast(torch.float64, where)
+    outputs = _in_parts(lambda part: work64.values(part)[-1], points)
+    if spec is None:
+        chosen = net.decide(outputs) if labels is None else labels_of(labels, len(points)).to(where)
+        spec = label_stays(chosen, net.n_outputs, net.decision)
+    else:
+        if labels is not None:
+            raise InputError("give labels or spec, not both")
+        if spec.rows.shape[0] not in (1, len(points)) or spec.rows.shape[2] != net.n_outputs:
+            raise InputError(
+                f"the specification has rows of shape {tuple(spec.rows.shape)}; it must be for {len(points)} "
+                f"inputs (or 1) and {net.n_outputs} outputs"
+            )
+        chosen = torch.full((len(points),), -1, device=where)
+    spec = spec.cast(torch.float64, where)
+    size = 64 if where.type == "cpu" else 1024
+    parts = []
+    for first in range(0, len(points), size):
+        index = torch.arange(first, min(first + size, len(points)), device=where)
+        parts.append(task.run(points[index], outputs[index], chosen[index], spec.part(index), limits.part(index)))
+        started = _stamp(parts[-1], started)
+    settings = {
+        "region": repr_of(shape_of), "bounds": bounds if isinstance(bounds, str) else "own function",
+        "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
+    }  # fmt: skip
+    return _collect(parts, net.input_shape, settings)
+
+
+def repr_of(region: Region) -> str:
+    """The shape in words, without its tensors."""
+    inner = getattr(region, "inner", None)
+    name = type(region).__name__
+    if inner is not None:
+        return f"{name}({repr_of(inner)})"
+    return f"{name}(asymmetric)" if getattr(region, "asymmetric", False) else name
+
+
+def _device_of(x: Array) -> torch.device:
+    return x.device if isinstance(x, Tensor) else torch.device("cpu")
+
+
+def _in_parts(function: Any, points: Tensor, size: int = 1024) -> Tensor:
+    return torch.cat([function(points[i : i + size]) for i in range(0, len(points), size)])
+
+
+def _stamp(part: dict[str, Any], started: float) -> float:
+    now = time.perf_counter()
+    count = len(part["status"])
+    part["seconds"] = torch.full((count,), (now - started) / count, dtype=torch.float64)
+    return now
+
+
+@dataclass
+class _Limits:
+    """The problem's frame, `b x n` each: the domain's ends, caps, free features, weights."""
+
+    lowest: Tensor
+    highest: Tensor
+    max_eps: Tensor
+    free: Tensor
+    importance: Tensor
+    has_cap: bool
+
+    def part(self, index: Tensor) -> _Limits:
+        return _Limits(
+            self.lowest[index], self.highest[index], self.max_eps[index], self.free[index],
+            self.importance[index], self.has_cap,
+        )  # fmt: skip
+
+
+def _limits(
+    net: Network,
+    points: Tensor,
+    domain: tuple[Array, Array] | None,
+    frozen: Array | None,
+    importance: Array | None,
+    max_eps: Array | None,
+) -> _Limits:
+    def spread(value: Any, name: str) -> Tensor:
+        t = torch.as_tensor(value, device=points.device)
+        try:
+            return t.expand(points.shape).flatten(1)
+        except RuntimeError:
+            raise InputError(
+                f"{name} of shape {tuple(t.shape)} does not fit inputs of shape {net.input_shape}"
+            ) from None
+
+    inf = float("inf")
+    if domain is not None and len(domain) != 2:
+        raise InputError("domain must be a pair (lowest, highest)")
+    low, high = domain if domain is not None else (-inf, inf)
+    lowest, highest = spread(low, "domain").double(), spread(high, "domain").double()
+    if not bool((lowest <= highest).all()):
+        raise InputError("the domain's lowest value is above its highest (or NaN)")
+    caps = spread(inf if max_eps is None else max_eps, "max_eps").double()
+    if not bool((caps >= 0).all()):
+        raise InputError("max_eps must not be negative or NaN")
+    free = ~spread(False if frozen is None else frozen, "frozen").bool() & (caps > 0) & (lowest < highest)
+    if not bool(free.any(1).all()):
+        raise InputError("every feature is frozen: there is nothing to certify")
+    weight = spread(1.0 if importance is None else importance, "importance").double()
+    if not bool(((weight > 0) & weight.isfinite())[free].all()):
+        raise InputError("importance must be positive and finite for every free feature")
+    return _Limits(lowest, highest, caps, free, torch.where(free, weight, 0.0), max_eps is not None)
+
+
+@dataclass
+class _Task:
+    """Everything that is the same for all batches."""
+
+    net: Network
+    region: Region
+    evaluate: BoundFunction
+    solver: Solver
+    delta: float
+    told_labels: bool
+    told_spec: bool
+
+    def run(
+        self, points: Tensor, outputs: Tensor, labels: Tensor, spec: Specification, limits: _Limits
+    ) -> dict[str, Any]:
+        """Certificates of one batch, as the fields of `Certificates`; features flat."""
+        batch = len(points)
+        x = points.flatten(1)
+        status, message = self._triage(x, outputs, labels, spec, limits)
+        work = Work.none(batch)
+        result = _empty(x, labels, spec.n_groups)
+        todo = torch.tensor([s == "" for s in status], device=x.device).nonzero().squeeze(1)
+        if len(todo):
+            found = self._search(points[todo], outputs[todo], spec.part(todo), limits.part(todo), work, todo)
+            done = found.pop("certified")
+            for name, value in found.items():
+                result[name][todo] = value
+            for k, ok in zip(todo.tolist(), done.tolist()):
+                status[k] = "certified" if ok else "not_certified"
+                message[k] = "" if ok else "no region was found in which the bounds prove the specification"
+        result.update(status=status, message=message, evaluations=work.evaluations, gradients=work.gradients)
+        result.update(gradient_rows=work.rows, boxes=self._is_box())
+        return result
+
+    def _is_box(self) -> bool:
+        return isinstance(self.region, (Box, Uniform))
+
+    def _triage(
+        self, x: Tensor, outputs: Tensor, labels: Tensor, spec: Specification, limits: _Limits
+    ) -> tuple[list[str], list[str]]:
+        """Status and message of the inputs that need no search; "" for the others."""
+        least = spec.margins(outputs).amin(1)
+        decided = self.net.decide(outputs)
+        finite = torch.isfinite(x).all(1)
+        outside = ((x < limits.lowest) | (x > limits.highest)).any(1)
+        status, message = [], []
+        for k in range(len(x)):
+            kind, why = "", ""
+            if not finite[k]:
+                kind, why = "nonfinite", "the input holds NaN or infinite values"
+            elif outside[k]:
+                place = int(((x < limits.lowest) | (x > limits.highest))[k].nonzero()[0])
+                kind, why = "error", f"feature {place} = {float(x[k, place]):.6g} lies outside the domain"
+            elif not torch.isfinite(outputs[k]).all():
+                kind, why = "nonfinite", "the network's outputs are NaN or infinite here"
+            elif least[k] <= 0 and self.told_labels:
+                kind, why = "misclassified", f"the network decides {int(decided[k])} here, not {int(labels[k])}"
+            elif least[k] <= 0 and self.told_spec:
+                kind, why = "misclassified", "the specification does not hold at the input itself"
+            elif least[k] <= 0:
+                kind, why = "not_certified", "two classes tie at the input itself"
+            elif least[k] <= self.delta:
+                why = f"the margin at the input itself, {float(least[k]):.3g}, is not above delta = {self.delta:g}"
+                kind = "not_certified"
+            status.append(kind)
+            message.append(why)
+        return status, message
+
+    def _search(
+        self, points: Tensor, outputs: Tensor, spec: Specification, limits: _Limits, work: Work, rows: Tensor
+    ) -> dict[str, Tensor]:
+        device = points.device
+        net32, spec32 = self.net.cast(torch.float32, device), spec.cast(torch.float32, device)
+        x64 = points.flatten(1)
+        at_input = spec.margins(outputs).amin(1).float() - self.delta
+
+        def margins(inputs: InputSet, index: Tensor) -> Tensor:
+            return self.evaluate(net32, inputs, spec32.part(_positions(rows, index))) - self.delta
+
+        def place(cap: Tensor) -> Placed:
+            return self.region.place(_room(x64, limits, cap).to(torch.float32), self.net.input_shape)
+
+        # The uniform radius first: it is the baseline, the start, and what caps are measured in.
+        size = x64.abs().amax(1, keepdim=True).clamp_min(1e-3)
+        cap = torch.where(limits.max_eps.isfinite(), limits.max_eps, _FARTHEST * size)
+        problem = Problem(place(cap), margins, rows, at_input, work)
+        scale = self.region.scale(problem.region.room)
+        guess = (0.02 * x64.abs().mean(1).clamp_min(1e-3)).float() / scale.amax(1)
+        radius = uniform_radius(problem, scale, guess)
+        certified = radius > 0
+        radius = torch.where(certified, radius, torch.finfo(torch.float32).tiny)
+        cap = torch.where(
+            limits.max_eps.isfinite(), limits.max_eps, CAP * (radius[:, None] * scale.amax(1, True)).double()
+        )
+        problem = Problem(place(cap), margins, rows, at_input, work)
+        uniform = problem.region.uniform(radius, scale)
+        theta = uniform
+        if not isinstance(self.region, Uniform) and bool(certified.any()):
+            keep = certified.nonzero().squeeze(1)
+            theta = uniform.clone()
+            theta[keep] = self.solver.solve(problem.take(keep), uniform[keep]).theta
+        return self._verdict(x64, theta, uniform, radius, certified, place(cap).to(torch.float64), spec, limits)
+
+    def _verdict(
+        self,
+        x: Tensor,
+        theta: Tensor,
+        uniform: Tensor,
+        radius: Tensor,
+        certified: Tensor,
+        region: Placed,
+        spec: Specification,
+        limits: _Limits,
+    ) -> dict[str, Tensor]:
+        """Evaluates the bounds in float64 on what will be stored, shrinking until they hold."""
+        region.room.x.copy_(x)
+        net64 = self.net.cast(torch.float64, x.device)
+        theta = torch.minimum(theta.double(), region.caps)
+        margins = torch.zeros(len(x), spec.n_groups, dtype=torch.float64, device=x.device)
+        pending = certified.nonzero().squeeze(1)
+        passed = torch.zeros_like(certified)
+        shrink = 1e-7
+        while len(pending) and shrink < 1:
+            stored = self._stored(region.take(pending), theta[pending], limits.part(pending))
+            with torch.no_grad():
+                found = self.evaluate(net64, stored, spec.part(pending))
+            ok = (found >= self.delta).all(1) & (found > 0).all(1)
+            margins[pending[ok]], passed[pending[ok]] = found[ok], True
+            pending = pending[~ok]
+            theta[pending] *= 1 - shrink
+            shrink *= 4
+        theta = torch.where(passed[:, None], theta, 0.0)
+        out = self._sizes(region, theta, uniform.double(), passed)
+        if self._is_box():
+            stored = self._stored(region, theta, limits)
+            lower = torch.where(passed[:, None], self._lower, x)
+            upper = torch.where(passed[:, None], self._upper, x)
+            out.update(lower=lower, upper=upper)
+            half = (upper - lower) / 2
+            out["eps"] = torch.where(half > 0, torch.nextafter(half, torch.zeros_like(half)), 0.0)
+        else:
+            out["eps"] = theta if theta.shape == x.shape else region.widths(theta)
+        out.update(uniform=torch.where(passed, radius.double(), 0.0), margins=margins, certified=passed)
+        return out
+
+    def _stored(self, region: Placed, theta: Tensor, limits: _Limits) -> InputSet:
+        """The set exactly as the certificate will state it: for boxes, the corners in float64."""
+        if not (self._is_box() and isinstance(region, PlacedBox)):
+            return region.input_set(region.sides(theta))
+        down, up = region.extents(theta)
+        x = region.room.x
+        self._lower = torch.where(limits.free, torch.maximum(x - down, limits.lowest), x)
+        self._upper = torch.where(limits.free, torch.minimum(x + up, limits.highest), x)
+        shape = (len(x), *self.net.input_shape)
+        return InputSet.box(self._lower.reshape(shape), self._upper.reshape(shape))
+
+    def _sizes(self, region: Placed, theta: Tensor, uniform: Tensor, passed: Tensor) -> dict[str, Tensor]:
+        n_free = region.room.n_free
+        log_volume = torch.where(passed, region.log_volume(theta), -torch.inf)
+        per_feature = (log_volume - region.log_volume(torch.minimum(uniform, region.caps))) / n_free
+        at_cap = (theta >= region.caps * (1 - 1e-6)) & (region.caps > 0) & passed[:, None]
+        if at_cap.shape != region.room.x.shape:
+            at_cap = at_cap.chunk(2, 1)[0] & at_cap.chunk(2, 1)[1]
+        return {
+            "geomean": torch.where(passed, region.log_geomean(theta).exp(), 0.0),
+            "log_volume": log_volume,
+            "ratio": torch.where(passed, per_feature.exp(), 0.0),
+            "capped": at_cap,
+        }
+
+
+def _positions(rows: Tensor, index: Tensor) -> Tensor:
+    """Where each of `index` stands in `rows` (sorted)."""
+    return torch.searchsorted(rows, index)
+
+
+def _room(x: Tensor, limits: _Limits, cap: Tensor) -> Room:
+    below = torch.minimum(x - limits.lowest, cap)
+    above = torch.minimum(limits.highest - x, cap)
+    return Room(x.clone(), below, above, limits.free, limits.importance)
+
+
+def _empty(x: Tensor, labels: Tensor, groups: int) -> dict[str, Any]:
+    """The fields of inputs without a certificate."""
+    batch = len(x)
+
+    def zeros(*shape: int) -> Tensor:
+        return x.new_zeros(batch, *shape)
+
+    return {
+        "x": x, "labels": labels, "eps": zeros(x.shape[1]), "lower": x.clone(), "upper": x.clone(),
+        "capped": zeros(x.shape[1]).bool(), "uniform": zeros(), "geomean": zeros(), "ratio": zeros(),
+        "log_volume": zeros() - torch.inf, "margins": zeros(groups),
+    }  # fmt: skip
+
+
+def _collect(parts: list[dict[str, Any]], shape: tuple[int, ...], settings: dict[str, Any]) -> Certificates:
+    boxes = parts[0].pop("boxes")
+    for part in parts[1:]:
+        part.pop("boxes")
+    joined: dict[str, Any] = {}
+    for name in parts[0]:
+        values = [p[name] for p in parts]
+        if isinstance(values[0], list):
+            joined[name] = tuple(v for part in values for v in part)
+        else:
+            tensor = torch.cat(values).cpu()
+            joined[name] = tensor.reshape(-1, *shape) if name in _PER_FEATURE else tensor
+    if not boxes:
+        joined["lower"] = joined["upper"] = None
+    return Certificates(**joined, settings=settings)
+
+
+_PER_FEATURE = ("x", "eps", "lower", "upper", "capped")
+
+__all__ = ["CAP", "SOLVERS", "Solver", "certify"]

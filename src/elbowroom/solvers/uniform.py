@@ -1,0 +1,20 @@
+"""The uniform region: one radius for all features, by bracketing. The baseline, and every solver's start."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from elbowroom.solvers.boundary import to_boundary
+from elbowroom.solvers.problem import Problem
+
+
+def uniform_radius(problem: Problem, scale: Tensor, guess: Tensor, tolerance: float = 5e-4) -> Tensor:
+    """The largest radius found, `b`, with `radius * scale` (capped) feasible; zero where none was found.
+
+    `scale`: `b x n`. `guess`: `b`, where to start looking.
+    """
+    region = problem.region
+    start = region.uniform(guess, scale)
+    factor = to_boundary(problem, start, tolerance=tolerance)
+    return torch.where(torch.isfinite(factor), factor, 0.0) * guess

@@ -1,0 +1,3 @@
+import os
+
+FULL = os.environ.get("ELBOWROOM_CASES") == "full"
