@@ -2,19 +2,21 @@
 
 `python benchmarks/bounds.py`
 
-A 784-300-300-300-10 ReLU network (He initialisation), 16 random inputs, direct margins; with and without the gradient of
-the smallest margin by eps; on one thread and two. Times are the least of several runs. Runs of the matrix product,
+A 784-300-300-300-10 ReLU network (He initialisation), 16 random inputs, direct margins; with and without the gradient
+of the smallest margin by eps; on one thread and two. Times are the least of several runs. Runs of the matrix product,
 (4800 x 300) @ (300 x 784), lie in between those of the bounds, since the machine may be busy elsewhere as well.
 
 Columns: `Gflop` is what torch counts in the products of one evaluation, and `share` its rate relative to the product's.
-`closed form` is what the products should come to. `least` is what no implementation saves: the rows' way down to the
-input, and with the gradient as much again for the way back (less only by leaving out rows of stable neurons); `useful`
-is the share if only these flops counted. Exits with 0 whether or not the goals are met.
+`closed form` is what the products should come to (with the gradient of adaptive bounds, at most: a neuron met by its
+lower line alone, which does not move, needs no derivative). `least` is what the problem itself asks for: the rows' way
+down to the input, and with the gradient as much again for the way back. `useful` is the share if only those flops
+counted. Exits with 0 whether or not the goals are met.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -149,6 +151,8 @@ def main() -> None:
                 print("".join(f"{cell:>{width}}" for cell, width in zip(row, head.values())))
     print()
     print(f"goals met: {sum(met)} of {len(met)}")
+    if hasattr(os, "getloadavg"):
+        print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; a busy machine blurs the shares")
 
 
 if __name__ == "__main__":

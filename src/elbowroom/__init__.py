@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from elbowroom.bounds.api import Verification as Verification
     from elbowroom.bounds.api import bounds as bounds
     from elbowroom.bounds.api import verify as verify
+    from elbowroom.certificate import Certificates as Certificates
+    from elbowroom.certify import certify as certify
     from elbowroom.errors import ElbowroomError as ElbowroomError
     from elbowroom.errors import InputError as InputError
     from elbowroom.errors import UnsupportedError as UnsupportedError
@@ -22,7 +24,18 @@ if TYPE_CHECKING:
     from elbowroom.network.graph import Network as Network
     from elbowroom.network.load import load as load
     from elbowroom.regions.input_set import InputSet as InputSet
+    from elbowroom.regions.shapes import L1 as L1
+    from elbowroom.regions.shapes import Box as Box
+    from elbowroom.regions.shapes import Ellipsoid as Ellipsoid
+    from elbowroom.regions.shapes import Oblique as Oblique
+    from elbowroom.regions.shapes import Uniform as Uniform
+    from elbowroom.solvers.augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
+    from elbowroom.solvers.sequential import Sequential as Sequential
     from elbowroom.specification import Specification as Specification
+    from elbowroom.specification import label_in as label_in
+    from elbowroom.specification import label_stays as label_stays
+    from elbowroom.specification import linear_specification as linear_specification
+    from elbowroom.specification import outputs_within as outputs_within
 
 __version__ = "0.1.0"
 
@@ -31,6 +44,8 @@ _HOMES = {
     "Verification": "elbowroom.bounds.api",
     "bounds": "elbowroom.bounds.api",
     "verify": "elbowroom.bounds.api",
+    "Certificates": "elbowroom.certificate",
+    "certify": "elbowroom.certify",
     "ElbowroomError": "elbowroom.errors",
     "InputError": "elbowroom.errors",
     "UnsupportedError": "elbowroom.errors",
@@ -38,7 +53,18 @@ _HOMES = {
     "Network": "elbowroom.network.graph",
     "load": "elbowroom.network.load",
     "InputSet": "elbowroom.regions.input_set",
+    "Box": "elbowroom.regions.shapes",
+    "Ellipsoid": "elbowroom.regions.shapes",
+    "L1": "elbowroom.regions.shapes",
+    "Oblique": "elbowroom.regions.shapes",
+    "Uniform": "elbowroom.regions.shapes",
+    "AugmentedLagrangian": "elbowroom.solvers.augmented_lagrangian",
+    "Sequential": "elbowroom.solvers.sequential",
     "Specification": "elbowroom.specification",
+    "label_in": "elbowroom.specification",
+    "label_stays": "elbowroom.specification",
+    "linear_specification": "elbowroom.specification",
+    "outputs_within": "elbowroom.specification",
 }
 __all__ = [*_HOMES, "__version__"]
 

@@ -104,7 +104,7 @@ def label_in(allowed: Sequence[int], n_classes: int, decision: str = "max") -> S
     return Specification(rows[None], rows.new_zeros(1, len(rows)), group)
 
 
-def linear(rows: Tensor, offset: Tensor | None = None) -> Specification:
+def linear_specification(rows: Tensor, offset: Tensor | None = None) -> Specification:
     """`rows @ z + offset > 0`; `rows`: `t x k` for all inputs alike, or `b x t x k`."""
     rows = torch.as_tensor(rows, dtype=torch.float64)
     rows = rows[None] if rows.dim() == 2 else rows

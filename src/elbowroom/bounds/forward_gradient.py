@@ -79,7 +79,8 @@ def forward_gradient(
     if chunk < 1:
         raise InputError(f"chunk must be at least 1, got {chunk}")
     _refuse_unless_chain(net)
-    center = batched(net, torch.as_tensor(center), "center").detach()
+    center = torch.as_tensor(center)
+    center = batched(net, center if center.is_floating_point() else center.to(net.dtype), "center").detach()
     eps = torch.as_tensor(eps, dtype=center.dtype, device=center.device).detach()
     try:
         eps = eps.expand_as(center)
@@ -89,7 +90,8 @@ def forward_gradient(
         raise InputError("center and eps must be finite, and eps not negative")
     work = net.cast(center.dtype, center.device)
     # Chunks have nothing to do with each other. Each computes the values anew, at the price of one more dimension.
-    parts = [_sweep(work, center, eps, chosen, slice(c, c + chunk)) for c in range(0, net.n_inputs, chunk)]
+    with torch.no_grad():
+        parts = [_sweep(work, center, eps, chosen, slice(c, c + chunk)) for c in range(0, net.n_inputs, chunk)]
     layers = {net.nodes[i].name: _joined([part[i] for part in parts]) for i in parts[0]}
     return ForwardGradient(*layers[net.nodes[-1].name], MappingProxyType(layers))
 

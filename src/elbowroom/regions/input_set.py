@@ -40,8 +40,9 @@ class InputSet:
     @staticmethod
     def box(lower: Tensor, upper: Tensor) -> InputSet:
         """The box `[lower, upper]`."""
-        # Half the sum of halves: the plain sum may overflow.
-        return InputSet(lower / 2 + upper / 2, upper / 2 - lower / 2)
+        center = lower / 2 + upper / 2  # half of the sum may overflow
+        # Not half of the width: on a box a few ulps wide the rounded centre is not in the middle.
+        return InputSet(center, torch.maximum(upper - center, center - lower))
 
     @cached_property
     def _flat(self) -> Tensor:
@@ -74,9 +75,11 @@ class InputSet:
         if self.p == math.inf:
             return dot(a.abs(), radius)
         if self.p == 2:
-            # The gradient of the norm at zero is taken as zero.
-            square = dot(a * a, radius * radius)
-            return torch.where(square > 0, square, 1.0).sqrt() * (square > 0)
+            # Scaled, lest squares overflow, or vanish and leave the set without extent. The gradient of the norm
+            # at zero is taken as zero.
+            size, reach = _scale(a), _scale(radius)
+            square = dot((a / size).square(), (radius / reach).square())
+            return torch.where(square > 0, square, 1.0).sqrt() * (square > 0) * size.squeeze(-1) * reach
         return (a * radius[:, None]).abs().amax(-1)
 
     def support_gradient(self, a: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,6 +92,7 @@ class InputSet:
             at, by_radius = torch.copysign(radius, a), a.abs()
         elif self.p == 2:
             scaled = a * radius
+            scaled = scaled / _scale(scaled)
             norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
             unit = scaled / torch.where(norm > 0, norm, 1.0)
             at, by_radius = unit * radius, unit * a
@@ -99,6 +103,12 @@ class InputSet:
         if self.basis is not None:
             at = at @ self.basis.T
         return at, by_radius
+
+
+def _scale(t: Tensor) -> Tensor:
+    """The largest magnitude along the last axis (kept), 1 where all is zero; a constant to autograd."""
+    largest = t.detach().abs().amax(-1, keepdim=True)
+    return torch.where(largest > 0, largest, 1.0)
 
 
 def dot(a: Tensor, v: Tensor) -> Tensor:

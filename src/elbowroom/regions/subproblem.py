@@ -35,27 +35,32 @@ def largest_widths(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: T
     share = weight / weight.sum(1, keepdim=True).clamp_min(1e-300)
     price = a.sum(1)
     start = 0.5 * torch.minimum(share.repeat(1, per) / price.clamp_min(1e-300) / per, cap)
-    start = torch.where(movable, start, 1.0)
-    unit = start.reshape(-1, per, n).amax(1)  # one unit per feature, for both its sides
+    unit = torch.where(movable, start, 0.0).reshape(-1, per, n).amax(1)  # one per feature, for both its sides
+    unit = torch.where(unit > 0, unit, 1.0)
     unit_d = unit.repeat(1, per)
     a, cap, c = a * unit_d[:, None], torch.where(movable, cap / unit_d, 2.0), c / unit
     theta = torch.where(movable, start / unit_d, 1.0)
-    # Features that cannot move have no say in the objective; their coordinates idle at 1 of 2.
+    # Entries that cannot move idle at 1 of 2: no force, no step, no part in a width or in the gap.
+    on = movable.to(theta.dtype)
     w = torch.where(movable.reshape(-1, per, n).any(1), weight, 0.0)
+    c = torch.where(w > 0, c, 1.0)
+
+    def sum_entries(t: Tensor) -> Tensor:
+        return t.reshape(*t.shape[:-1], per, n).sum(-2)
 
     used = _times(a, theta)
     total = w.sum(1, keepdim=True).clamp_min(1e-300)
-    count = a.shape[1] + 2 * theta.shape[1]
+    count = a.shape[1] + 2 * on.sum(1, keepdim=True)
     slack = 1 - used
     mu = total / count
-    y, z_low, z_high = mu / slack, mu / theta, mu / (cap - theta)
+    y, z_low, z_high = mu / slack, on * mu / theta, on * mu / (cap - theta)
     pace = torch.full_like(total, 0.1)
     done = torch.zeros_like(total, dtype=torch.bool)
     for _ in range(_STEPS):
         room = cap - theta
         slack = (1 - used).clamp_min(1e-14)
-        width = c + theta.reshape(-1, per, n).sum(1)
-        pull = (w / width).repeat(1, per)
+        width = c + sum_entries(theta * on)
+        pull = on * (w / width).repeat(1, per)
         # How far from optimal: complementarity, and the forces on each entry that do not cancel yet.
         gap = (y * slack).sum(1, keepdim=True) + (z_low * theta + z_high * room).sum(1, keepdim=True)
         uneven = ((pull - _times(a.mT, y) + z_low - z_high) * theta).abs().sum(1, keepdim=True)
@@ -65,25 +70,25 @@ def largest_widths(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: T
         # The barrier weakens once the forces are even at its present strength, and slowly where steps are short.
         ready = (uneven <= mu * count) & (gap <= 3 * mu * count)
         mu = torch.where(ready, mu * pace, mu)
-        force = pull - _times(a.mT, mu / slack) + mu / theta - mu / room
-        inverse = 1 / (z_low / theta + z_high / room)
+        force = pull - _times(a.mT, mu / slack) + on * (mu / theta - mu / room)
+        inverse = on / (z_low / theta + z_high / room + (1 - on))
         # (D + E' diag(bend) E)^-1, where E sums a feature's entries, is `inverse` less a term of its own form.
         bend = w / (width * width)
-        gain = bend / (1 + bend * inverse.reshape(-1, per, n).sum(1))
+        gain = bend / (1 + bend * sum_entries(inverse))
 
         def solve(r: Tensor, inverse: Tensor = inverse, gain: Tensor = gain) -> Tensor:
             first = r * inverse
-            return first - inverse * (first.reshape(-1, per, n).sum(1) * gain).repeat(1, per)
+            return first - inverse * (sum_entries(first) * gain).repeat(1, per)
 
         scaled = a * inverse[:, None]
-        summed = scaled if per == 1 else scaled[..., :n] + scaled[..., n:]
+        summed = scaled if per == 1 else sum_entries(scaled)
         schur = scaled @ a.mT - (summed * gain[:, None]) @ summed.mT + torch.diag_embed(slack / y)
         push = torch.linalg.solve_ex(schur, _times(a, solve(force))[..., None])[0].squeeze(-1)
         step = torch.nan_to_num(solve(force - _times(a.mT, push)), nan=0.0, posinf=0.0, neginf=0.0)
         along = _times(a, step)
         d_y = mu / slack - y + y / slack * along
-        d_low = mu / theta - z_low - z_low / theta * step
-        d_high = mu / room - z_high + z_high / room * step
+        d_low = on * mu / theta - z_low - z_low / theta * step
+        d_high = on * mu / room - z_high + z_high / room * step
         primal = torch.minimum(_limit(theta, step), torch.minimum(_limit(room, -step), _limit(slack, -along)))
         dual = torch.minimum(_limit(y, d_y), torch.minimum(_limit(z_low, d_low), _limit(z_high, d_high)))
         # Past convergence rounding takes over, so whoever is done stays where it is.

@@ -23,7 +23,7 @@ class Sequential:
 
     gradients: int = 4
     gain: float = 2e-3
-    tolerance: float = 1e-3
+    tolerance: float = 4e-4
     retries: int = 2
 
     def solve(self, problem: Problem, start: Tensor) -> Solution:
@@ -59,7 +59,7 @@ class Sequential:
                 if not len(pending):
                     break
             active = active[gained >= self.gain]
-        return Solution(best, "sequential: at most {} linearisations".format(self.gradients))
+        return Solution(best, f"sequential: at most {self.gradients} linearisations")
 
 
 def _costs(jacobian: Tensor, problem: Problem) -> Tensor:
