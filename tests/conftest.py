@@ -4,7 +4,9 @@ Cases are derandomised: the same ones on every run. No deadline, since machines 
 """
 
 import os
+from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -17,3 +19,12 @@ settings.register_profile("full", settings.get_profile("default"), max_examples=
 settings.load_profile("full" if os.environ.get("ELBOWROOM_CASES") == "full" else "default")
 
 torch.set_num_threads(1)  # the cases are small, and test runners use a process per core
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Data, models and reference results that are not part of the repository (ELBOWROOM_SHARED)."""
+    place = Path(os.environ.get("ELBOWROOM_SHARED", Path(__file__).parents[2] / "shared"))
+    if not place.is_dir():
+        pytest.skip(f"no reference data: {place} is not there; set ELBOWROOM_SHARED to its place")
+    return place

@@ -82,9 +82,9 @@ class Certificates:
                 arrays = {name: torch.from_numpy(file[name]) for name in file.files}
             if text["format"] != FORMAT:
                 raise InputError(f"{source} has format {text['format']}; this version reads {FORMAT}")
-            arrays = {name: arrays.get(name) for name in _TENSORS}
+            present: dict[str, Any] = {name: arrays.get(name) for name in _TENSORS}
             found = Certificates(
-                status=tuple(text["status"]), message=tuple(text["message"]), settings=text["settings"], **arrays
+                status=tuple(text["status"]), message=tuple(text["message"]), settings=text["settings"], **present
             )
         except FileNotFoundError as error:
             raise InputError(f"{source} holds no certificates: {error.filename} is missing") from None
@@ -92,8 +92,8 @@ class Certificates:
             raise
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"the certificates in {source} cannot be read: {error}") from None
-        sizes = {len(t) for t in arrays.values() if t is not None} | {len(found.status), len(found.message)}
-        missing = [n for n in _TENSORS if arrays[n] is None and n not in ("lower", "upper")]
+        sizes = {len(t) for t in arrays.values()} | {len(found.status), len(found.message)}
+        missing = [n for n in _TENSORS if n not in arrays and n not in ("lower", "upper")]
         if missing or len(sizes) != 1:
             raise InputError(f"the certificates in {source} are damaged: {missing or 'lengths differ'}")
         return found

@@ -1,7 +1,7 @@
 """`certify`: the largest region around each input in which the specification provably holds.
 
-The only place that writes the status "certified". The search runs in float32; the verdict is an evaluation of the bounds in
-float64 on the very corners that are stored, and the region shrinks in tiny steps until it passes.
+The only place that writes the status "certified". The search runs in float32; the verdict is an evaluation of the
+bounds in float64 on the very corners that are stored, and the region shrinks in tiny steps until it passes.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def certify(
     """The largest certified region around each input.
 
     `x`: `b x *input_shape` (or one input), in the units the network was loaded for. `labels`: the decisions to
-    certify; default, what the network decides. `region`: the shape, `Box()` by default. `spec`: something other than "the label stays".
-    `bounds`: "adaptive", "combined", "quadratic", "simple", or a function of your own from
-    (network, input set, specification) to margins. `margin`: "direct" or "logits" (the paper's). `solver`: "sequential",
-    "augmented-lagrangian" (the paper's), or a solver object. `domain`: (lowest, highest) valid input, numbers or
-    arrays; boxes are cut to it. `frozen`: booleans, features that must not move. `importance`: positive weights of
+    certify; default, what the network decides. `region`: the shape, `Box()` by default. `spec`: something other
+    than "the label stays". `bounds`: "adaptive", "combined", "quadratic", "simple", or a function of your own from
+    (network, input set, specification) to margins. `margin`: "direct" or "logits" (the paper's). `solver`:
+    "sequential", "augmented-lagrangian" (the paper's), or a solver object. `domain`: (lowest, highest) valid input,
+    numbers or arrays; boxes are cut to it. `frozen`: booleans, features that must not move. `importance`: positive weights of
     log eps. `max_eps`: the largest extent per feature; default, the domain or 1000 uniform radii.
     `delta`: by how much margins must exceed zero. `memory`: bytes the bounds may take.
 

@@ -67,6 +67,14 @@ class Specification:
             self.group.to(device=device),
         )
 
+    def check_fits(self, batch: int, n_outputs: int) -> None:
+        """Raises an `InputError` unless the rows are over `n_outputs` outputs, of `batch` inputs or shared by all."""
+        if self.rows.shape[0] not in (1, batch) or self.rows.shape[2] != n_outputs:
+            raise InputError(
+                f"the specification has rows of shape {tuple(self.rows.shape)}; it must be for {batch} inputs "
+                f"(or 1) and {n_outputs} outputs"
+            )
+
     def part(self, index: Tensor) -> Specification:
         """The specification of some inputs of the batch."""
         if self.rows.shape[0] == 1:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.bounds.propagate import Propagation, method_named
-from elbowroom.specification import Specification, label_stays, linear
+from elbowroom.specification import Specification, label_stays, linear_specification
 from support import METHODS, ROUNDOFF, attack, cases, networks, normal, regions, rounding
 
 SAMPLES = 12
@@ -42,7 +42,7 @@ def points_of(net, region, rng):
 def specification(net, batch, rng) -> Specification:
     if net.n_outputs > 1 and rng.random() < 0.5:
         return label_stays(torch.from_numpy(rng.integers(0, net.n_outputs, batch)), net.n_outputs, net.decision)
-    return linear(normal(rng, batch, 3, net.n_outputs), normal(rng, batch, 3))
+    return linear_specification(normal(rng, batch, 3, net.n_outputs), normal(rng, batch, 3))
 
 
 @st.composite

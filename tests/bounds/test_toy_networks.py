@@ -9,9 +9,9 @@ from elbowroom.bounds.api import bounds
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Linear, ReLU
 
-# The output's interval in units of a * b * eps. CROWN's lower line has slope 0 on [-c, c], so `adaptive` is exact too.
+# The output's interval in units of a * b * eps. With CROWN's lines (lower slope 0 on [-c, c]) `adaptive` is exact too.
 NETWORK_1 = {"simple": (0, 2), "quadratic": (-1, 2), "combined": (0, 2), "adaptive": (0, 2)}
-NETWORK_2 = {"simple": (0, 4), "quadratic": (0, 2), "combined": (0, 2), "adaptive": (0, 4)}
+NETWORK_2 = {"simple": (0, 4), "quadratic": (0, 2), "combined": (0, 2), "adaptive": (0, 2)}
 
 
 def matrix(*rows):

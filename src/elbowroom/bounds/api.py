@@ -51,15 +51,16 @@ def bounds(
     """Bounds of every layer when the input lies in `[lower, upper]`.
 
     `lower`, `upper`: `b x *input_shape` or `*input_shape`; or one `InputSet` (balls, rotated boxes)
-    in place of both. `method`: "simple", "quadratic", "combined" (the paper's) or "adaptive". Computed in the inputs' own precision,
-    and differentiable by them. Bounds are right in real arithmetic; floating point may move them by rounding.
+    in place of both. `method`: "simple", "quadratic", "combined" (the paper's) or "adaptive". Computed in the
+    inputs' own precision, and differentiable by them. Bounds are right in real arithmetic; floating
+    point may move them by rounding.
 
     >>> out = er.bounds(net, x - 0.1, x + 0.1)
     >>> out.lower, out.upper            # the logits
     >>> out.layers["relu_2"].upper      # any layer
     """
     chosen = method_named(method)
-    inputs = lower if isinstance(lower, InputSet) else box_of(net, lower, upper)
+    inputs = set_of(net, lower) if isinstance(lower, InputSet) else box_of(net, lower, upper)
     work = net.cast(inputs.center.dtype, inputs.center.device)
     found = Propagation(work, inputs, chosen, Budget.of(memory, inputs.center.device))
     layers = {n.name: Interval(l, u) for n, l, u in zip(net.nodes, found.lower, found.upper)}
@@ -95,7 +96,7 @@ def verify(
     `labels`: the decision to prove; default, what the network decides at the box's midpoint.
     `spec`: something else to prove of the outputs.
     """
-    inputs = box_of(net, _float64(lower), _float64(upper))
+    inputs = box_of(net, lower, upper, torch.float64)
     work = net.cast(torch.float64, inputs.center.device)
     chosen: Tensor | None = None
     if spec is None:
@@ -106,6 +107,7 @@ def verify(
         spec = label_stays(chosen, net.n_outputs, net.decision)
     elif labels is not None:
         raise InputError("give labels or spec, not both")
+    spec.check_fits(len(inputs.center), net.n_outputs)
     spec = spec.cast(torch.float64, inputs.center.device)
     with torch.no_grad():
         found = Propagation(work, inputs, method_named(method), Budget.of(memory, inputs.center.device))
@@ -124,12 +126,27 @@ def labels_of(labels: Array, batch: int) -> Tensor:
     return given.expand(batch)
 
 
-def box_of(net: Network, lower: Array, upper: Array | None) -> InputSet:
-    """The boxes `[lower, upper]` as an input set, after checking what was given."""
+def set_of(net: Network, inputs: InputSet) -> InputSet:
+    """The set itself, after checking that it can be one of the network's inputs."""
+    if tuple(inputs.center.shape[1:]) != net.input_shape:
+        raise InputError(
+            f"the set's center must have shape (batch, {', '.join(map(str, net.input_shape))}), "
+            f"got {tuple(inputs.center.shape)}"
+        )
+    for name, t in (("center", inputs.center), ("radius", inputs.radius)):
+        if not bool(torch.isfinite(t).all()):
+            raise InputError(f"the set's {name} holds NaN or infinite values")
+    if bool((inputs.radius < 0).any()):
+        raise InputError("the set's radius must not be negative")
+    return inputs
+
+
+def box_of(net: Network, lower: Array, upper: Array | None, dtype: torch.dtype | None = None) -> InputSet:
+    """The boxes `[lower, upper]` as an input set, after checking what was given. `dtype`: default, the wider one's."""
     if upper is None:
         raise InputError("bounds need a lower and an upper corner (or one InputSet)")
     low, high = _tensor(lower), _tensor(upper)
-    dtype = torch.promote_types(low.dtype, high.dtype)
+    dtype = dtype or torch.promote_types(low.dtype, high.dtype)
     low, high = batched(net, low.to(dtype), "lower"), batched(net, high.to(dtype), "upper")
     if low.shape != high.shape:
         raise InputError(f"lower has shape {tuple(low.shape)}, upper {tuple(high.shape)}")
@@ -155,9 +172,6 @@ def batched(net: Network, t: Tensor, name: str) -> Tensor:
 
 
 def _tensor(value: Array) -> Tensor:
-    t = torch.as_tensor(value)
-    return t if t.is_floating_point() else t.to(torch.float32)
-
-
-def _float64(value: Array) -> Tensor:
-    return torch.as_tensor(value).to(torch.float64)
+    """As a tensor of its own precision: Python's numbers and integers are float64, lest they be rounded to float32."""
+    t = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    return t if t.is_floating_point() else t.to(torch.float64)

@@ -5,15 +5,15 @@ input: past an affine operation as `A W`, past an activation by its lines, and w
 up (the paper's sum over paths, appendix D). All values are deviations from the network's own values at the
 region's centre, so biases play no part: see `relaxations`.
 
-With *parallel* lines one `A` serves the lower and the upper bound, `A phi -+ radius(A)`: phi is a vector the forward pass
-carries along, and only the radius, `sum_i |A_i| m_i + support(A_0)`, is computed here. With *adaptive* lines the slope
-depends on the sign of the coefficient, and an upper bound is minus the lower bound of `-A`.
+With *parallel* lines one `A` serves the lower and the upper bound, `A phi -+ radius(A)`: phi is a vector the
+forward pass carries along, and only the radius, `sum_i |A_i| m_i + support(A_0)`, is computed here. With *adaptive*
+lines the slope depends on the sign of the coefficient, and an upper bound is minus the lower bound of `-A`.
 
 The derivative is hand-written. Row r's bound depends on slopes, intercepts and region through row r alone, so
-its whole Jacobian costs one more sweep: the derivative by `A_0` is the point of the region where the
-bound is attained, and pushing that point *forward* through the linear parts and the chosen lines gives the derivative by every
-other `A_i`. One Jacobian then answers any number of margins' gradients by a small product, nothing of the forward
-pass is stored, and only the rows that matter (for ReLU, the unstable neurons) are ever differentiated.
+its whole Jacobian costs one more sweep: the derivative by `A_0` is the point of the region where the bound is
+attained, and pushing that point *forward* through the linear parts and the chosen lines gives the derivative by
+every other `A_i`. One Jacobian then answers any number of margins' gradients by a small product, nothing of the
+forward pass is stored, and only the rows that matter (for ReLU, the unstable neurons) are ever differentiated.
 """
 
 from __future__ import annotations
@@ -197,6 +197,8 @@ class _Job:
     def pull_back(self, grad: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Gradients by every tensor, given those by the rows' bounds (`b x r`)."""
         needed = grad != 0
+        if not bool(needed.any()):
+            return [torch.zeros_like(t) for t in tensors]
         jacobian = self._kept
         if jacobian is None or bool((needed & ~jacobian.covered).any()):
             covered = needed if jacobian is None else needed | jacobian.covered

@@ -52,7 +52,15 @@ def method_named(name: str) -> Method:
 class Propagation:
     """Bounds of all layers over an input set. `lower[i]`, `upper[i]`: `b x *shape` of node i."""
 
-    def __init__(self, net: Network, inputs: InputSet, method: Method, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        net: Network,
+        inputs: InputSet,
+        method: Method,
+        budget: Budget | None = None,
+        bound_outputs: bool = True,
+    ) -> None:
+        """`bound_outputs`: also the outputs themselves, which direct margins do not need."""
         self.net = net
         self.inputs = inputs
         self.method = method
@@ -65,7 +73,7 @@ class Propagation:
         self.lines: dict[int, Lines] = {}
         self._product = [inputs.is_box]  # node i takes every point of its interval (coordinates are free)
         self._tight = [inputs.is_box]  # node i's interval is exact, so a linear bound cannot improve on it
-        targets = {*net.preactivations, len(net.nodes) - 1}
+        targets = {*net.preactivations, len(net.nodes) - 1} if bound_outputs else set(net.preactivations)
         for i in range(1, len(net.nodes)):
             self._visit(i, i in targets)
 
@@ -77,7 +85,8 @@ class Propagation:
         alone = len(node.inputs) == 1
         elementwise = isinstance(node.op, _ELEMENTWISE) and alone
         affine = isinstance(node.op, ops.Affine)
-        self._product.append(self._product[j] and elementwise)
+        repeats = isinstance(node.op, _BROADCASTING) and node.size != net.nodes[j].size
+        self._product.append(self._product[j] and elementwise and not repeats)
         self._tight.append(affine and alone and (self._product[j] or (self._tight[j] and elementwise)))
         if affine:
             assert isinstance(node.op, ops.Affine)
@@ -90,8 +99,10 @@ class Propagation:
                 low, high = torch.maximum(low, linear_low), torch.minimum(high, linear_high)
             else:
                 low, high = linear_low, linear_high
-            # Bounds that meet in one point may cross by rounding.
-            low, high = torch.minimum(low, high), torch.maximum(low, high)
+            # Bounds that meet in one point may cross by rounding. (Not by minimum and maximum: in a tie, as
+            # at zero width, autograd would give each end half of the other's gradient.)
+            crossed = low > high
+            low, high = torch.where(crossed, high, low), torch.where(crossed, low, high)
         self.lower.append(low)
         self.upper.append(high)
 
@@ -188,6 +199,8 @@ class Propagation:
 _ELEMENTWISE = (
     ops.Scale, ops.Divide, ops.Shift, ops.BatchNorm, ops.Reshape, ops.Transpose, ops.Slice, ops.Pad,
 )  # fmt: skip
+# Of these, the ones that may repeat coordinates, which then move together.
+_BROADCASTING = (ops.Scale, ops.Divide, ops.Shift)
 
 
 def dot_rows(rows: Tensor, z: Tensor) -> Tensor:
@@ -202,6 +215,6 @@ def margins_of(bounds: str | BoundFunction, margin: str = "direct", budget: Budg
     method = method_named(bounds)
 
     def margins(net: Network, inputs: InputSet, spec: Specification) -> Tensor:
-        return Propagation(net, inputs, method, budget).margins(spec, margin)
+        return Propagation(net, inputs, method, budget, bound_outputs=margin != "direct").margins(spec, margin)
 
     return margins

@@ -8,9 +8,9 @@ points where that function can turn (kinks, and stationary points `sigma'(x) = k
 inexactly costs only second order, and every candidate is a point of the interval, so an intercept is the value
 of the function somewhere: right up to the rounding of evaluating it, at every width.
 
-Slopes of `parallel` lines are those of the chord (analytic, as the paper asks). Slopes of `adaptive` lines are those of the
-convex (below) and concave (above) envelope at the interval's midpoint, which minimises the area under the lines;
-for ReLU this is CROWN's rule, lower slope 1 where u > -l and 0 otherwise.
+Slopes of `parallel` lines are those of the chord (analytic, as the paper asks). Slopes of `adaptive` lines are
+those of the convex (below) and concave (above) envelope at the interval's midpoint, which minimises the area
+between line and function; for ReLU this is CROWN's rule, lower slope 1 where u > -l and 0 otherwise.
 
 Intercepts are relative to a reference point `z` in the interval: `m_l <= sigma(x) - sigma(z) - k (x - z) <= m_u`.
 With the network's own activations at the region's centre as reference, `m_l <= 0 <= m_u`, biases drop out of
@@ -60,11 +60,13 @@ def activation_lines(op: ops.Activation, l: Tensor, u: Tensor, z: Tensor, parall
 
 def activation_interval(op: ops.Activation, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """The smallest and largest value of `op` on `[l, u]`; also right for functions that are not monotone."""
-    low, high = op(l), op(u)
-    low, high = torch.minimum(low, high), torch.maximum(low, high)
+    # Written with `where`, because a tie (zero width) must not mix the gradients of the two ends.
+    at_l, at_u = op(l), op(u)
+    falling = at_l > at_u
+    low, high = torch.where(falling, at_u, at_l), torch.where(falling, at_l, at_u)
     for point in row_of(op).turns(op):
-        value = op(torch.minimum(torch.maximum(_like(point, l), l), u))
-        low, high = torch.minimum(low, value), torch.maximum(high, value)
+        value = op(torch.minimum(torch.maximum(_like(point, l), l), u).detach())
+        low, high = torch.where(value < low, value, low), torch.where(value > high, value, high)
     return low, high
 
 

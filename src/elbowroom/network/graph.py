@@ -55,6 +55,8 @@ class Graph:
             if not bool(torch.isfinite(tensor).all()):
                 raise InputError(f"node {name} ({op.name}): {field} holds NaN or infinite values")
         shape = op.output_shape(*(self.nodes[i].shape for i in inputs))
+        if isinstance(op, Reshape):
+            op = Reshape(shape)  # no -1 left: it has no meaning for an empty batch
         self.nodes.append(Node(op, tuple(inputs), shape, name))
         return len(self.nodes) - 1
 

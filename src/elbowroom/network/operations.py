@@ -553,7 +553,8 @@ class Softplus(Activation):
 
     def __call__(self, *xs: Tensor) -> Tensor:
         x = xs[0]
-        return x.clamp_min(0) + torch.log1p(torch.exp(-(self.beta * x).abs())) / self.beta
+        # (x + |x|) / 2 is max(x, 0), with derivative 1/2 at zero, which is softplus's own there.
+        return (x + x.abs()) / 2 + torch.log1p(torch.exp(-(self.beta * x).abs())) / self.beta
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,8 @@
     maximise  sum_k w_k log(c_k + sum_i theta_ki)   subject to   A theta <= b,  0 <= theta <= cap
 
 by a batched primal-dual interior point method. `theta` has one or two entries per feature (a box's
-two sides share one width), so the Hessian is diagonal or of 2x2 blocks, plus a term of rank g: each step costs O(g^2 n).
+two sides share one width), so the Hessian is diagonal or of 2x2 blocks, plus a term of rank g: each step
+costs O(g^2 n).
 """
 
 from __future__ import annotations

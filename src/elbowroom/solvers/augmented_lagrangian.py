@@ -24,8 +24,8 @@ class AugmentedLagrangian:
     rho: float = 1.0
     rho_factor: float = 5.0
     rho_every: int = 80
-    rate: float = 1e-2
-    clip: float = 10.0
+    rate: float = 5e-3
+    clip: float = 1e4
     eta: float = 0.99
 
     def solve(self, problem: Problem, start: Tensor) -> Solution:

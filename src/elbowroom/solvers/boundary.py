@@ -18,9 +18,9 @@ def to_boundary(
 ) -> Tensor:
     """The largest factor found (`b`) with all margins of `region.grow(theta, factor)` still positive.
 
-    A bracket with a safeguarded secant: margins fall roughly linearly in the scale, so a few evaluations do. Margins need not be
-    monotone; this finds *a* crossing, and every factor returned was evaluated and found feasible (zero where
-    none was). `tolerance`: the factor is within this share of an infeasible one, or at the caps.
+    A bracket with a safeguarded secant: margins fall roughly linearly in the scale, so a few evaluations do.
+    Margins need not be monotone; this finds *a* crossing, and every factor returned was evaluated and found
+    feasible (zero where none was). `tolerance`: the factor is within this share of an infeasible one, or at the caps.
     `at_one`: the smallest margins at factor one, where they are known.
     """
     region = problem.region

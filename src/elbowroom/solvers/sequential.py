@@ -27,7 +27,7 @@ class Sequential:
     retries: int = 2
 
     def solve(self, problem: Problem, start: Tensor) -> Solution:
-        """Improves on `start`, `b x d`, which is feasible. Never returns anything smaller, or not evaluated feasible."""
+        """Improves on `start`, `b x d`, feasible. Returns nothing smaller, and nothing not evaluated as feasible."""
         best = start.clone()
         size = problem.region.objective(best)
         weight = problem.region.room.importance.sum(1).clamp_min(1e-30)

@@ -1,0 +1,1 @@
+"""Datasets: those that need no download, and what a dataset is here."""
