@@ -31,6 +31,7 @@ class Certificates:
     status: tuple[str, ...]
     message: tuple[str, ...]
     eps: Tensor  # b x *s: half-widths (boxes), semi-axes (the other shapes)
+    center: Tensor  # b x *s: the region's centre: x, but for boxes with unequal sides
     lower: Tensor | None  # b x *s: the certified corners, for boxes along the axes
     upper: Tensor | None
     capped: Tensor  # b x *s: features whose extent is at its cap
@@ -43,6 +44,7 @@ class Certificates:
     gradients: Tensor  # b: those with gradient
     gradient_rows: Tensor  # b: margins differentiated, in all
     seconds: Tensor  # b: time spent, shared evenly by the inputs of a batch
+    basis: Tensor | None = None  # n x n: the directions of a rotated shape
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -92,8 +94,8 @@ class Certificates:
             raise
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"the certificates in {source} cannot be read: {error}") from None
-        sizes = {len(t) for t in arrays.values()} | {len(found.status), len(found.message)}
-        missing = [n for n in _TENSORS if n not in arrays and n not in ("lower", "upper")]
+        sizes = {len(t) for n, t in arrays.items() if n != "basis"} | {len(found.status), len(found.message)}
+        missing = [n for n in _TENSORS if n not in arrays and n not in ("lower", "upper", "basis")]
         if missing or len(sizes) != 1:
             raise InputError(f"the certificates in {source} are damaged: {missing or 'lengths differ'}")
         return found

@@ -20,7 +20,7 @@ from elbowroom.certificate import Certificates
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.regions.input_set import InputSet
-from elbowroom.regions.shapes import Box, Placed, PlacedBox, Region, Room, Uniform
+from elbowroom.regions.shapes import Box, Oblique, Placed, PlacedBox, Region, Room, Uniform
 from elbowroom.solvers.augmented_lagrangian import AugmentedLagrangian
 from elbowroom.solvers.problem import Problem, Work
 from elbowroom.solvers.sequential import Sequential
@@ -116,7 +116,8 @@ def certify(
         "region": repr_of(shape_of), "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
     }  # fmt: skip
-    return _collect(parts, net.input_shape, settings)
+    basis = shape_of.basis.double().cpu() if isinstance(shape_of, Oblique) else None
+    return _collect(parts, net.input_shape, basis, settings)
 
 
 def repr_of(region: Region) -> str:
@@ -276,8 +277,8 @@ class _Task:
         def margins(inputs: InputSet, index: Tensor) -> Tensor:
             return self.evaluate(net32, inputs, spec32.part(_positions(rows, index))) - self.delta
 
-        def place(cap: Tensor) -> Placed:
-            return self.region.place(_room(x64, limits, cap).to(torch.float32), self.net.input_shape)
+        def place(cap: Tensor, dtype: torch.dtype = torch.float32) -> Placed:
+            return self.region.place(_room(x64, limits, cap, self.region.rotated).to(dtype), self.net.input_shape)
 
         # The uniform radius first: it is the baseline, the start, and what caps are measured in.
         size = x64.abs().amax(1, keepdim=True).clamp_min(1e-3)
@@ -286,87 +287,118 @@ class _Task:
         scale = self.region.scale(problem.region.room)
         guess = (0.02 * x64.abs().mean(1).clamp_min(1e-3)).float() / scale.amax(1)
         radius = uniform_radius(problem, scale, guess)
-        certified = radius > 0
-        radius = torch.where(certified, radius, torch.finfo(torch.float32).tiny)
-        cap = torch.where(
-            limits.max_eps.isfinite(), limits.max_eps, CAP * (radius[:, None] * scale.amax(1, True)).double()
-        )
+        found = radius > 0
+        reach = CAP * (radius[:, None] * scale.amax(1, keepdim=True)).double()
+        cap = torch.where(limits.max_eps.isfinite(), limits.max_eps, reach)
         problem = Problem(place(cap), margins, rows, at_input, work)
         uniform = problem.region.uniform(radius, scale)
         theta = uniform
-        if not isinstance(self.region, Uniform) and bool(certified.any()):
-            keep = certified.nonzero().squeeze(1)
+        if not isinstance(self.region, Uniform) and bool(found.any()):
+            keep = found.nonzero().squeeze(1)
             theta = uniform.clone()
             theta[keep] = self.solver.solve(problem.take(keep), uniform[keep]).theta
-        return self._verdict(x64, theta, uniform, radius, certified, place(cap).to(torch.float64), spec, limits)
+        return self._verdict(place(cap, torch.float64), theta.double(), uniform.double(), radius, found, spec, limits)
 
     def _verdict(
         self,
-        x: Tensor,
+        region: Placed,
         theta: Tensor,
         uniform: Tensor,
         radius: Tensor,
-        certified: Tensor,
-        region: Placed,
+        found: Tensor,
         spec: Specification,
         limits: _Limits,
     ) -> dict[str, Tensor]:
         """Evaluates the bounds in float64 on what will be stored, shrinking until they hold."""
-        region.room.x.copy_(x)
-        net64 = self.net.cast(torch.float64, x.device)
-        theta = torch.minimum(theta.double(), region.caps)
-        margins = torch.zeros(len(x), spec.n_groups, dtype=torch.float64, device=x.device)
-        pending = certified.nonzero().squeeze(1)
-        passed = torch.zeros_like(certified)
+        x = region.room.x
+        net = self.net.cast(torch.float64, x.device)
+        theta = torch.minimum(theta, region.caps)
+        claim = self._claim(region, theta, limits)
+        margins = x.new_zeros(len(x), spec.n_groups)
+        passed = torch.zeros_like(found)
+        pending = found.nonzero().squeeze(1)
         shrink = 1e-7
         while len(pending) and shrink < 1:
-            stored = self._stored(region.take(pending), theta[pending], limits.part(pending))
             with torch.no_grad():
-                found = self.evaluate(net64, stored, spec.part(pending))
-            ok = (found >= self.delta).all(1) & (found > 0).all(1)
-            margins[pending[ok]], passed[pending[ok]] = found[ok], True
+                proved = self.evaluate(net, claim.take(pending).input_set(self.net.input_shape), spec.part(pending))
+            ok = (proved >= self.delta).all(1) & (proved > 0).all(1)
+            margins[pending[ok]], passed[pending[ok]] = proved[ok], True
             pending = pending[~ok]
             theta[pending] *= 1 - shrink
+            claim.replace(pending, self._claim(region.take(pending), theta[pending], limits.part(pending)))
             shrink *= 4
-        theta = torch.where(passed[:, None], theta, 0.0)
-        out = self._sizes(region, theta, uniform.double(), passed)
-        if self._is_box():
-            stored = self._stored(region, theta, limits)
-            lower = torch.where(passed[:, None], self._lower, x)
-            upper = torch.where(passed[:, None], self._upper, x)
-            out.update(lower=lower, upper=upper)
-            half = (upper - lower) / 2
-            out["eps"] = torch.where(half > 0, torch.nextafter(half, torch.zeros_like(half)), 0.0)
-        else:
-            out["eps"] = theta if theta.shape == x.shape else region.widths(theta)
-        out.update(uniform=torch.where(passed, radius.double(), 0.0), margins=margins, certified=passed)
-        return out
-
-    def _stored(self, region: Placed, theta: Tensor, limits: _Limits) -> InputSet:
-        """The set exactly as the certificate will state it: for boxes, the corners in float64."""
-        if not (self._is_box() and isinstance(region, PlacedBox)):
-            return region.input_set(region.sides(theta))
-        down, up = region.extents(theta)
-        x = region.room.x
-        self._lower = torch.where(limits.free, torch.maximum(x - down, limits.lowest), x)
-        self._upper = torch.where(limits.free, torch.minimum(x + up, limits.highest), x)
-        shape = (len(x), *self.net.input_shape)
-        return InputSet.box(self._lower.reshape(shape), self._upper.reshape(shape))
-
-    def _sizes(self, region: Placed, theta: Tensor, uniform: Tensor, passed: Tensor) -> dict[str, Tensor]:
-        n_free = region.room.n_free
-        log_volume = torch.where(passed, region.log_volume(theta), -torch.inf)
-        per_feature = (log_volume - region.log_volume(torch.minimum(uniform, region.caps))) / n_free
+        half = torch.where(passed[:, None], claim.half_widths(), 0.0)
+        free, n_free = region.room.free, region.room.n_free
+        log_geomean = torch.where(free, half, 1.0).log().sum(1) / n_free
+        to_uniform = log_geomean - region.log_geomean(torch.minimum(uniform, region.caps))
         # Within a percent: scaling to the boundary moves a feature off its cap by a trifle.
         at_cap = (theta >= 0.99 * region.caps) & (region.caps > 0) & passed[:, None]
-        if at_cap.shape != region.room.x.shape:
+        if at_cap.shape != x.shape:
             at_cap = at_cap.chunk(2, 1)[0] & at_cap.chunk(2, 1)[1]
         return {
-            "geomean": torch.where(passed, region.log_geomean(theta).exp(), 0.0),
-            "log_volume": log_volume,
-            "ratio": torch.where(passed, per_feature.exp(), 0.0),
+            "certified": passed,
+            "eps": half,
+            "center": torch.where(passed[:, None], claim.center(), x),
+            "lower": torch.where(passed[:, None], claim.lower, x),
+            "upper": torch.where(passed[:, None], claim.upper, x),
             "capped": at_cap,
+            "uniform": torch.where(passed, radius.double(), 0.0),
+            "geomean": torch.where(passed, log_geomean.exp(), 0.0),
+            "log_volume": torch.where(passed, n_free * log_geomean + region.log_unit_volume(n_free), -torch.inf),
+            "ratio": torch.where(passed, to_uniform.exp(), 0.0),
+            "margins": margins,
         }
+
+    def _claim(self, region: Placed, theta: Tensor, limits: _Limits) -> _Claim:
+        sides = region.input_set(region.sides(theta))
+        center, radius = sides.center.flatten(1), sides.radius.flatten(1)
+        if not (self._is_box() and isinstance(region, PlacedBox)):
+            return _Claim(center - radius, center + radius, center, radius, region.p, sides.basis)
+        down, up = region.extents(theta)
+        x, free = region.room.x, limits.free
+        lower = torch.where(free, torch.maximum(x - down, limits.lowest), x)
+        upper = torch.where(free, torch.minimum(x + up, limits.highest), x)
+        return _Claim(lower, upper)
+
+
+@dataclass
+class _Claim:
+    """What a certificate says of its region, in float64, `b x n`: a box by its corners, anything else by
+    centre, radius and basis (`lower` and `upper` then mean nothing)."""
+
+    lower: Tensor
+    upper: Tensor
+    middle: Tensor | None = None
+    radius: Tensor | None = None
+    p: float = torch.inf
+    basis: Tensor | None = None
+
+    def take(self, index: Tensor) -> _Claim:
+        middle = None if self.middle is None else self.middle[index]
+        radius = None if self.radius is None else self.radius[index]
+        return _Claim(self.lower[index], self.upper[index], middle, radius, self.p, self.basis)
+
+    def replace(self, index: Tensor, other: _Claim) -> None:
+        for mine, new in (
+            (self.lower, other.lower), (self.upper, other.upper), (self.middle, other.middle), (self.radius, other.radius),
+        ):  # fmt: skip
+            if mine is not None and new is not None:
+                mine[index] = new
+
+    def input_set(self, shape: tuple[int, ...]) -> InputSet:
+        if self.middle is None or self.radius is None:
+            return InputSet.box(self.lower.reshape(-1, *shape), self.upper.reshape(-1, *shape))
+        return InputSet(self.middle.reshape(-1, *shape), self.radius.reshape(-1, *shape), self.p, self.basis)
+
+    def center(self) -> Tensor:
+        return self.lower / 2 + self.upper / 2 if self.middle is None else self.middle
+
+    def half_widths(self) -> Tensor:
+        """Rounded inwards."""
+        if self.radius is not None:
+            return self.radius
+        half = self.upper / 2 - self.lower / 2
+        return torch.where(half > 0, torch.nextafter(half, torch.zeros_like(half)), 0.0)
 
 
 def _positions(rows: Tensor, index: Tensor) -> Tensor:
@@ -374,10 +406,11 @@ def _positions(rows: Tensor, index: Tensor) -> Tensor:
     return torch.searchsorted(rows, index)
 
 
-def _room(x: Tensor, limits: _Limits, cap: Tensor) -> Room:
-    below = torch.minimum(x - limits.lowest, cap)
-    above = torch.minimum(limits.highest - x, cap)
-    return Room(x.clone(), below, above, limits.free, limits.importance)
+def _room(x: Tensor, limits: _Limits, cap: Tensor, rotated: bool) -> Room:
+    """A domain limits features, not the directions of a rotated shape: those have the cap alone."""
+    below = cap if rotated else torch.minimum(x - limits.lowest, cap)
+    above = cap if rotated else torch.minimum(limits.highest - x, cap)
+    return Room(x, below, above, limits.free, limits.importance)
 
 
 def _empty(x: Tensor, labels: Tensor, groups: int) -> dict[str, Any]:
@@ -388,13 +421,16 @@ def _empty(x: Tensor, labels: Tensor, groups: int) -> dict[str, Any]:
         return x.new_zeros(batch, *shape)
 
     return {
-        "x": x, "labels": labels, "eps": zeros(x.shape[1]), "lower": x.clone(), "upper": x.clone(),
+        "x": x, "labels": labels, "eps": zeros(x.shape[1]),
+        "center": x.clone(), "lower": x.clone(), "upper": x.clone(),
         "capped": zeros(x.shape[1]).bool(), "uniform": zeros(), "geomean": zeros(), "ratio": zeros(),
         "log_volume": zeros() - torch.inf, "margins": zeros(groups),
     }  # fmt: skip
 
 
-def _collect(parts: list[dict[str, Any]], shape: tuple[int, ...], settings: dict[str, Any]) -> Certificates:
+def _collect(
+    parts: list[dict[str, Any]], shape: tuple[int, ...], basis: Tensor | None, settings: dict[str, Any]
+) -> Certificates:
     boxes = parts[0].pop("boxes")
     for part in parts[1:]:
         part.pop("boxes")
@@ -408,9 +444,9 @@ def _collect(parts: list[dict[str, Any]], shape: tuple[int, ...], settings: dict
             joined[name] = tensor.reshape(-1, *shape) if name in _PER_FEATURE else tensor
     if not boxes:
         joined["lower"] = joined["upper"] = None
-    return Certificates(**joined, settings=settings)
+    return Certificates(**joined, basis=basis, settings=settings)
 
 
-_PER_FEATURE = ("x", "eps", "lower", "upper", "capped")
+_PER_FEATURE = ("x", "eps", "center", "lower", "upper", "capped")
 
 __all__ = ["CAP", "SOLVERS", "Solver", "certify"]

@@ -97,7 +97,9 @@ def test_gradients_are_those_of_finite_differences(build, method, kind):
         fine, coarse = (difference(net, inputs, method, margin, spec, direction, h) for h in (1e-6, 2e-6))
         size = 1 + fine.abs() + gradients.abs().amax((0, 2))[:, None]
         smooth = (fine - coarse).abs() <= 2e-7 * size
-        assert bool(((expected - fine).abs() <= 1e-6 * size)[smooth].all()), f"{margin}, {activation}: {expected - fine}"
+        assert bool(((expected - fine).abs() <= 1e-6 * size)[smooth].all()), (
+            f"{margin}, {activation}: {expected - fine}"
+        )
         checked += smooth.numel()
         smooth_places += int(smooth.sum())
     assert smooth_places >= 0.7 * checked
@@ -131,12 +133,22 @@ def test_gradient_through_the_best_row_of_a_group():
 
 
 @cases(2)
-@given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from(METHODS[1:]), st.sampled_from(["direct", "logits"]))
+@given(
+    networks(),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(KINDS),
+    st.sampled_from(METHODS[1:]),
+    st.sampled_from(["direct", "logits"]),
+)
 def test_kept_jacobians_equal_recomputed_ones(net, seed, kind, method, margin):
     """Several margins one after the other: from the kept Jacobian, recomputed each time, and in chunks of one row."""
     rng = np.random.default_rng(seed)
     inputs = random_region(rng, net.input_shape, kind, batch=2, scale=float(rng.choice([0.01, 0.3]))).inputs
-    spec = label_stays(torch.from_numpy(rng.integers(0, net.n_outputs, 2)), net.n_outputs) if net.n_outputs > 1 else single(2)
+    spec = (
+        label_stays(torch.from_numpy(rng.integers(0, net.n_outputs, 2)), net.n_outputs)
+        if net.n_outputs > 1
+        else single(2)
+    )
     kept, recomputed, chunked = (
         each_gradient(net, inputs, method, margin, spec, budget) for budget in (AMPLE, FORGETFUL, TINY)
     )

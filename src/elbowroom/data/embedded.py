@@ -57,7 +57,9 @@ def digits(n_test: int = 397, seed: int = 0) -> Dataset:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise InputError("the digits come with scikit-learn, which is not installed: pip install 'elbowroom[demo]'") from None
+        raise InputError(
+            "the digits come with scikit-learn, which is not installed: pip install 'elbowroom[demo]'"
+        ) from None
     pixels, classes = load_digits(return_X_y=True)
     if not 0 < n_test < len(pixels):
         raise InputError(f"n_test must be between 1 and {len(pixels) - 1}, got {n_test}")

@@ -59,15 +59,13 @@ class Placed:
     def __init__(self, room: Room, shape: tuple[int, ...], basis: Tensor | None = None) -> None:
         self.room = room
         self.shape = shape  # of one input, without the batch
+        self._basis = basis  # as given: a cast down and up again would be another basis
         self.basis = None if basis is None else basis.to(room.x)
         self.caps = self._caps()
 
     def take(self, index: Tensor) -> Placed:
         """The same shape around some of the inputs."""
-        return type(self)(self.room.take(index), self.shape, self.basis)
-
-    def to(self, dtype: torch.dtype) -> Placed:
-        return type(self)(self.room.to(dtype), self.shape, self.basis)
+        return type(self)(self.room.take(index), self.shape, self._basis)
 
     # --- what theta means
 
@@ -121,10 +119,11 @@ class Placed:
     def log_volume(self, theta: Tensor) -> Tensor:
         """Log of the volume in the free features' space, `b`."""
         n = self.room.n_free
-        return n * self.log_geomean(theta) + self._log_unit_volume(n.to(theta.dtype))
+        return n * self.log_geomean(theta) + self.log_unit_volume(n)
 
-    def _log_unit_volume(self, n: Tensor) -> Tensor:
-        return n * math.log(2)
+    def log_unit_volume(self, n: Tensor) -> Tensor:
+        """Log-volume of the shape with all half-widths 1 in `n` dimensions, `b`."""
+        return n.double() * math.log(2)
 
     # --- the sub-problem, and points
 
@@ -296,8 +295,8 @@ class PlacedEllipsoid(Placed):
 
     p = 2
 
-    def _log_unit_volume(self, n: Tensor) -> Tensor:
-        return n / 2 * math.log(math.pi) - torch.lgamma(n / 2 + 1)
+    def log_unit_volume(self, n: Tensor) -> Tensor:
+        return n.double() / 2 * math.log(math.pi) - torch.lgamma(n.double() / 2 + 1)
 
     def respond(self, a: Tensor, margins: Tensor, theta: Tensor) -> Tensor:
         # The margin spends ||c * eps||_2 on the region: squared, sum_k c_k^2 eps_k^2, it is the box's problem in eps^2.
@@ -313,8 +312,8 @@ class PlacedL1(Placed):
 
     p = 1
 
-    def _log_unit_volume(self, n: Tensor) -> Tensor:
-        return n * math.log(2) - torch.lgamma(n + 1)
+    def log_unit_volume(self, n: Tensor) -> Tensor:
+        return n.double() * math.log(2) - torch.lgamma(n.double() + 1)
 
     def sides(self, theta: Tensor) -> Tensor:
         # The derivative of a maximum is one-hot and says nothing of the other features; how the margin

@@ -1,0 +1,377 @@
+"""certify: what it promises of every region, input and option."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from support import mlp
+
+from elbowroom.bounds.propagate import Propagation, method_named
+from elbowroom.certificate import Certificates
+from elbowroom.certify import certify
+from elbowroom.errors import InputError
+from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
+from elbowroom.regions.input_set import InputSet
+from elbowroom.regions.shapes import L1, Box, Ellipsoid, Oblique, Region, Uniform
+from elbowroom.solvers.augmented_lagrangian import AugmentedLagrangian
+from elbowroom.solvers.sequential import Sequential
+from elbowroom.specification import label_in, linear_specification, outputs_within
+
+N = 6
+BASIS = torch.linalg.qr(torch.tensor(np.random.default_rng(1).normal(size=(N, N)))).Q
+SHAPES = {
+    "uniform": Uniform(),
+    "scaled uniform": Uniform(scale=torch.arange(1.0, N + 1)),
+    "box": Box(),
+    "asymmetric": Box(asymmetric=True),
+    "ellipsoid": Ellipsoid(),
+    "l1": L1(),
+    "oblique box": Oblique(BASIS),
+    "oblique asymmetric": Oblique(BASIS, Box(asymmetric=True)),
+    "oblique ellipsoid": Oblique(BASIS, Ellipsoid()),
+    "oblique l1": Oblique(BASIS, L1()),
+}
+
+
+def network(seed=0, sizes=(N, 12, 12, 4), activation=None):
+    return mlp(np.random.default_rng(seed), list(sizes), activation or ops.ReLU())
+
+
+def inputs(count=8, seed=0, n=N):
+    return torch.tensor(np.random.default_rng(seed).uniform(-1, 1, size=(count, n)))
+
+
+def certified_set(certs: Certificates, region: Region) -> InputSet:
+    """The certified region as a set, from what the certificates state."""
+    if certs.lower is not None:
+        return InputSet.box(certs.lower, certs.upper)
+    inner = region.inner if isinstance(region, Oblique) else region
+    p = {Ellipsoid: 2, L1: 1}.get(type(inner), math.inf)
+    return InputSet(certs.center, certs.eps, p, certs.basis)
+
+
+def attacked(net, inputs, labels, count, steps=20, seed=0):
+    """The least margin of `count` points per input, each pushed towards the boundary inside the set: `b x count`."""
+    gen = torch.Generator().manual_seed(seed)
+    b, n = inputs.center.shape
+    v = 2 * torch.rand(b, count, n, dtype=torch.float64, generator=gen) - 1
+
+    def project(v):
+        if inputs.p == math.inf:
+            return v.clamp(-1, 1)
+        if inputs.p == 2:
+            return v / v.norm(dim=-1, keepdim=True).clamp_min(1)
+        # l1: onto the sphere by scaling; then the best single coordinate is tried by the steps themselves.
+        return v / v.abs().sum(-1, keepdim=True).clamp_min(1)
+
+    def margin(v):
+        moved = v * inputs.radius[:, None]
+        if inputs.basis is not None:
+            moved = moved @ inputs.basis.T
+        z = net((inputs.center[:, None] + moved).flatten(0, 1)).reshape(b, count, -1)
+        sign = 1 if net.decision == "max" else -1
+        own = z.gather(-1, labels[:, None, None].expand(b, count, 1))
+        other = sign * (own - z)
+        return other.scatter(-1, labels[:, None, None].expand(b, count, 1), torch.inf).amin(-1)
+
+    least = torch.full((b, count), torch.inf, dtype=torch.float64)
+    v = project(v)
+    for _ in range(steps):
+        v.requires_grad_()
+        m = margin(v)
+        (grad,) = torch.autograd.grad(m.sum(), v)
+        least = torch.minimum(least, m.detach())
+        v = v.detach()
+        if inputs.p == 1:  # towards a vertex
+            best = grad.abs().argmax(-1, keepdim=True)
+            vertex = torch.zeros_like(v).scatter(-1, best, -grad.gather(-1, best).sign())
+            v = project(0.7 * v + 0.3 * vertex)
+        elif inputs.p == 2:
+            v = project(v - 0.3 * grad / grad.norm(dim=-1, keepdim=True).clamp_min(1e-30))
+        else:
+            v = project(v - 0.3 * grad.sign())
+    return torch.minimum(least, margin(v).detach())
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_no_attack_inside_a_region_changes_the_label(name):
+    region = SHAPES[name]
+    for seed, activation in enumerate((ops.ReLU(), ops.Tanh(), ops.GELU())):
+        net, x = network(seed, activation=activation), inputs(8, seed)
+        certs = certify(net, x, region=region)
+        good = certs.certified
+        assert good.float().mean() > 0.8
+        sets = certified_set(certs, region)
+        sets = InputSet(sets.center[good], sets.radius[good], sets.p, sets.basis)
+        least = attacked(net, sets, certs.labels[good], count=50)
+        assert (least >= certs.margins[good].amin(1, keepdim=True) - 1e-9).all()
+        assert (least > 0).all()
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_regions_stop_at_the_boundary(name):
+    """Uncapped regions scaled by 1.01 violate delta, under the same bounds, in at least 95 % of cases."""
+    region, count, violated = SHAPES[name], 0, 0
+    for seed in range(5):
+        net, x = network(seed + 10), inputs(8, seed + 10)
+        certs = certify(net, x, region=region)
+        if certs.lower is not None:
+            down, up = certs.x - certs.lower, certs.upper - certs.x
+            grown = InputSet.box(certs.x - 1.01 * down, certs.x + 1.01 * up)
+        else:
+            sets = certified_set(certs, region)
+            shift = 0.01 * (certs.center - certs.x)
+            grown = InputSet(sets.center + shift, 1.01 * sets.radius, sets.p, sets.basis)
+        margins = margins_on(net, grown, certs.labels)
+        fair = certs.certified & ~certs.capped.any(1)
+        count += int(fair.sum())
+        violated += int((margins.amin(1) < 1e-4)[fair].sum())
+    assert violated >= 0.95 * count
+    assert name in ("asymmetric", "oblique asymmetric") or count >= 30
+
+
+def margins_on(net, sets, labels, method="adaptive"):
+    from elbowroom.specification import label_stays
+
+    work = net.cast(torch.float64)
+    spec = label_stays(labels, net.n_outputs, net.decision).cast(torch.float64, "cpu")
+    return Propagation(work, sets, method_named(method)).margins(spec, "direct")
+
+
+@pytest.mark.parametrize("bounds", ["simple", "quadratic", "combined", "adaptive"])
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_never_smaller_than_uniform_and_margins_are_proved(name, bounds):
+    net, x = network(3), inputs(6, 3)
+    certs = certify(net, x, region=SHAPES[name], bounds=bounds)
+    good = certs.certified
+    assert good.any()
+    assert (certs.ratio[good] >= 1 - 1e-5).all()  # the verdict may shrink by a trifle
+    assert (certs.margins[good] >= 1e-4).all()
+    proved = margins_on(net, certified_set(certs, SHAPES[name]), certs.labels, bounds)
+    torch.testing.assert_close(proved[good], certs.margins[good], rtol=1e-12, atol=1e-12)
+
+
+def test_order_batch_size_and_company_do_not_matter():
+    net = network(5, sizes=(20, 40, 40, 5))
+    x = inputs(70, 5, n=20)
+    together = certify(net, x)
+    order = torch.randperm(70, generator=torch.Generator().manual_seed(0))
+    shuffled = certify(net, x[order])
+    single = [certify(net, x[k]) for k in range(0, 70, 7)]
+    assert [together.status[k] for k in order.tolist()] == list(shuffled.status)
+    change = (shuffled.geomean / together.geomean[order] - 1).abs()
+    assert change.max() <= 1e-3
+    assert (change <= 1e-4).float().mean() >= 0.99
+    for k, certs in zip(range(0, 70, 7), single):
+        assert certs.status[0] == together.status[k]
+        assert abs(float(certs.geomean[0] / together.geomean[k]) - 1) <= 1e-3
+
+
+def test_domain_caps_frozen_and_importance():
+    net, x = network(2), inputs(6, 2)
+    frozen = torch.tensor([True, False, False, True, False, False])
+    certs = certify(net, x, domain=(-1.0, 1.0), frozen=frozen, max_eps=0.5)
+    good = certs.certified
+    assert (certs.lower >= -1).all()
+    assert (certs.upper <= 1).all()
+    assert (certs.lower[:, frozen] == x[:, frozen]).all()
+    assert (certs.upper[:, frozen] == x[:, frozen]).all()
+    assert (certs.eps <= 0.5).all()
+    widths = (certs.upper - certs.lower)[:, ~frozen]
+    torch.testing.assert_close(certs.log_volume[good], widths.log().sum(1)[good], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(certs.geomean[good], (widths / 2).log().mean(1).exp()[good], rtol=1e-9, atol=1e-9)
+    heavy = torch.ones(N)
+    heavy[4] = 20.0
+    favoured = certify(net, x, importance=heavy)
+    plain = certify(net, x)
+    assert (favoured.eps[:, 4] > plain.eps[:, 4]).all()
+
+
+def test_features_at_their_cap_are_marked():
+    dead = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])  # the second feature plays no part
+    net = Network.chain((2,), [ops.Linear(dead)])
+    certs = certify(net, torch.tensor([[0.5, 0.0]]), max_eps=3.0)
+    assert certs.capped.tolist() == [[False, True]]
+    assert certs.eps[0, 1] == pytest.approx(3.0, rel=0.01)
+    default = certify(net, torch.tensor([[0.5, 0.0]]))
+    assert default.capped.tolist() == [[False, True]]
+    assert torch.isfinite(default.eps).all()
+    assert default.eps[0, 1] <= 1000 * default.uniform[0] * (1 + 1e-6)
+
+
+def test_a_network_that_never_changes_its_mind():
+    net = Network.chain((2,), [ops.Linear(torch.zeros(2, 2), torch.tensor([1.0, 0.0]))])
+    certs = certify(net, torch.zeros(1, 2))
+    assert certs.status == ("certified",)
+    assert certs.capped.all()
+    assert torch.isfinite(certs.eps).all()
+
+
+def test_scaled_uniform_region_grows_by_its_scale():
+    net, x = network(4), inputs(4, 4)
+    scale = torch.arange(1.0, N + 1).double()
+    certs = certify(net, x, region=Uniform(scale=scale))
+    torch.testing.assert_close(certs.eps / scale, certs.uniform[:, None].expand(4, N), rtol=1e-5, atol=0)
+
+
+def test_smallest_output_decides():
+    net = network(6)
+    flipped = Network((*net.nodes,), decision="min")
+    x = inputs(5, 6)
+    certs = certify(flipped, x)
+    assert (certs.labels == net(x).argmin(1)).all()
+    assert certs.certified.any()
+    box = certified_set(certs, Box())
+    assert (attacked(flipped, box, certs.labels, 40)[certs.certified] > 0).all()
+
+
+def test_specifications():
+    net, x = network(7), inputs(6, 7)
+    z = net(x)
+    stays = certify(net, x)
+    wider = certify(net, x, spec=label_in([0, 1, 2], 4))
+    inside = z.argmax(1) != 3
+    assert (wider.certified | ~inside).float().mean() > 0.8
+    assert all(s == "misclassified" for s, ok in zip(wider.status, inside.tolist()) if not ok)
+    both = stays.certified & wider.certified
+    assert (wider.uniform[both] >= stays.uniform[both] * 0.999).all()
+    regression = certify(net, x, spec=outputs_within(z, 0.5))
+    assert regression.certified.all()
+    points = regression.lower[:, None] + (regression.upper - regression.lower)[:, None] * torch.rand(6, 200, N).double()
+    assert ((net(points.flatten(0, 1)).reshape(6, 200, -1) - z[:, None]).abs() < 0.5).all()
+    row = linear_specification(torch.tensor([[1.0, 0, 0, 0]]), torch.tensor([5.0]))  # z_0 > -5
+    given = certify(net, x, spec=row)
+    assert given.certified.any()
+    assert (given.labels == -1).all()
+
+
+def test_own_bound_function():
+    """The paper's first contribution: any bound that is differentiable in the region plugs in."""
+
+    def lipschitz(net, inputs, spec):
+        reach = inputs.radius.flatten(1)
+        product = None
+        for node in net.nodes[1:]:
+            if isinstance(node.op, ops.Linear):
+                weight = node.op.weight.abs()
+                product = weight if product is None else weight @ product
+        spread = (spec.rows.abs() @ (product @ reach[..., None])).squeeze(-1)
+        z = net.values(inputs.center)[-1]
+        return spec.reduce((spec.rows @ z[..., None]).squeeze(-1) + spec.offset - spread)
+
+    net, x = network(8), inputs(5, 8)
+    own, built_in = certify(net, x, bounds=lipschitz), certify(net, x)
+    assert own.certified.all()
+    assert (own.ratio >= 1).all()
+    assert (own.geomean < built_in.geomean).all()
+
+
+@pytest.mark.parametrize("name", ["box", "asymmetric", "ellipsoid", "l1"])
+def test_augmented_lagrangian_on_other_shapes(name):
+    net, x = network(9), inputs(4, 9)
+    certs = certify(net, x, region=SHAPES[name], solver=AugmentedLagrangian(steps=60))
+    assert (certs.ratio[certs.certified] >= 1 - 1e-5).all()
+    domain = certify(net, x, region=SHAPES[name], solver=AugmentedLagrangian(steps=30), domain=(-1, 1))
+    assert (domain.ratio[domain.certified] >= 1 - 1e-5).all()
+
+
+def test_work_is_counted_and_bounded():
+    net, x = network(1), inputs(5, 1)
+    certs = certify(net, x, solver=Sequential(gradients=2))
+    assert (certs.gradients <= 2).all()
+    assert (certs.gradient_rows == 3 * certs.gradients).all()
+    assert (certs.evaluations >= certs.gradients).all()
+    assert (certs.evaluations < 200).all()
+    assert (certs.seconds > 0).all()
+
+
+def test_statuses():
+    net = network(0)
+    x = inputs(5, 0).float()
+    labels = net(x).argmax(1)
+    x[1, 2] = math.nan
+    x[2, 0] = 7.0
+    labels[3] = (labels[3] + 1) % 4
+    certs = certify(net, x, labels, domain=(-1, 1))
+    assert certs.status[1] == "nonfinite"
+    assert certs.status[2] == "error"
+    assert "feature 0" in certs.message[2]
+    assert certs.status[3] == "misclassified"
+    assert "decides" in certs.message[3]
+    for k in (1, 2, 3):
+        assert certs.eps[k].abs().sum() == 0
+        assert certs.geomean[k] == 0
+    alone = certify(net, x[:1], labels[:1], domain=(-1, 1))
+    assert alone.status[0] == certs.status[0] == "certified"
+    torch.testing.assert_close(alone.geomean, certs.geomean[:1], rtol=1e-3, atol=0)
+    tie = Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))])
+    assert certify(tie, torch.ones(1, 2)).status == ("not_certified",)
+    narrow = Network.chain((1,), [ops.Linear(torch.tensor([[1.0], [0.0]]))])
+    close = certify(narrow, torch.tensor([[5e-5]]))
+    assert close.status == ("not_certified",)
+    assert "delta" in close.message[0]
+    huge = Network.chain((2,), [ops.Linear(torch.full((2, 2), 3e38)), ops.Linear(torch.full((2, 2), 3e38))])
+    assert certify(huge, torch.full((1, 2), 1e300, dtype=torch.float64)).status == ("nonfinite",)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"x": torch.zeros(2, 5)}, "shape"),
+        ({"x": torch.zeros(0, N)}, "no inputs"),
+        ({"labels": [0, 1]}, "labels"),
+        ({"labels": [0, 1, 9]}, "0..3"),
+        ({"labels": [0.5, 1, 1]}, "whole"),
+        ({"frozen": torch.ones(N, dtype=torch.bool)}, "frozen"),
+        ({"max_eps": -1.0}, "max_eps"),
+        ({"importance": torch.zeros(N)}, "importance"),
+        ({"domain": (1.0, -1.0)}, "domain"),
+        ({"domain": (torch.zeros(3), 1.0)}, "domain"),
+        ({"bounds": "magic"}, "magic"),
+        ({"margin": "magic"}, "margin"),
+        ({"solver": "magic"}, "magic"),
+        ({"delta": -1.0}, "delta"),
+        ({"region": "box"}, "region"),
+        ({"region": Oblique(torch.eye(3))}, "basis"),
+        ({"region": Uniform(scale=torch.ones(4))}, "scale"),
+        ({"spec": linear_specification(torch.ones(1, 7))}, "outputs"),
+    ],
+)
+def test_bad_input_is_refused_in_words(options, words):
+    arguments = {"x": torch.zeros(3, N), **options}
+    with pytest.raises(InputError, match=words):
+        certify(network(0), arguments.pop("x"), **arguments)
+
+
+def test_one_class_needs_a_specification():
+    net = mlp(np.random.default_rng(0), [3, 5, 1], ops.ReLU())
+    with pytest.raises(InputError, match="no other class"):
+        certify(net, torch.zeros(1, 3))
+
+
+def test_shapes_refuse_nonsense():
+    with pytest.raises(InputError, match="orthogonal"):
+        Oblique(torch.ones(3, 3))
+    with pytest.raises(InputError, match="inner"):
+        Oblique(torch.eye(3), Uniform())
+    with pytest.raises(InputError, match="positive"):
+        Uniform(scale=[1.0, -1.0])
+
+
+def test_save_and_load(tmp_path):
+    for region in (Box(), Ellipsoid()):
+        certs = certify(network(0), inputs(4), region=region)
+        certs.save(tmp_path / "run")
+        again = Certificates.load(tmp_path / "run")
+        assert again.status == certs.status
+        assert again.settings == certs.settings
+        assert torch.equal(again.eps, certs.eps)
+        assert (again.lower is None) == (certs.lower is None)
+        assert repr(again) == repr(certs)
+    (tmp_path / "run" / "certificates.npz").write_bytes(b"garbage")
+    with pytest.raises(InputError, match="cannot be read"):
+        Certificates.load(tmp_path / "run")
+    with pytest.raises(InputError, match="missing"):
+        Certificates.load(tmp_path / "nowhere")
