@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -60,7 +61,7 @@ def mlp(
 ) -> Network:
     """A fully connected network with random weights and biases in float64."""
     layers: list[ops.Operation] = []
-    for n, m in zip(sizes[:-1], sizes[1:]):
+    for n, m in pairwise(sizes):
         layers.append(ops.Linear(normal(rng, m, n) * (gain / math.sqrt(n)), 0.3 * normal(rng, m)))
         layers.append(activation or ops.ReLU())
     return Network.chain((sizes[0],), layers[:-1], decision)
@@ -74,9 +75,9 @@ def normal(rng: np.random.Generator, *shape: int) -> Tensor:
 WEIGHTS = ("plain", "plain", "plain", "plain", "sparse", "zero", "dead", "huge", "tiny", "uneven")
 SHAPES = ((1,), (3,), (6,), (1, 7), (2, 6), (1, 5, 5), (2, 4, 5))
 BLOCKS = (
-    "linear", "linear", "conv", "conv", "batch norm", "average pool", "max pool", "max pool", "mean", "slice", "transpose",
-    "pad", "scale", "divide", "shift", "flatten", "residual", "projected residual", "dense", "difference", "twice",
-    "broadcast",
+    "linear", "linear", "conv", "conv", "batch norm", "average pool", "max pool", "max pool", "mean", "slice",
+    "transpose", "pad", "scale", "divide", "shift", "flatten", "residual", "projected residual", "dense", "difference",
+    "twice", "broadcast",
 )  # fmt: skip
 
 
@@ -138,7 +139,8 @@ class Builder:
 
     def conv(self) -> None:
         if len(self.shape) < 2:
-            return self.linear()
+            self.linear()
+            return
         channels, *spatial = self.shape
         groups = 2 if channels % 2 == 0 and self.rng.random() < 0.4 else 1
         kernel = [self.integer(1, min(3, n)) for n in spatial]
@@ -157,7 +159,8 @@ class Builder:
 
     def average_pool(self) -> None:
         if len(self.shape) < 2:
-            return self.scale()
+            self.scale()
+            return
         kernel = tuple(self.integer(1, min(3, n)) for n in self.shape[1:])
         padding = tuple(self.integer(0, k // 2) for k in kernel)
         stride = tuple(self.integer(1, 2) for _ in kernel)
@@ -165,7 +168,8 @@ class Builder:
 
     def mean(self) -> None:
         if len(self.shape) < 2:
-            return self.shift()
+            self.shift()
+            return
         self.add(ops.Mean((len(self.shape) - 1,), keepdim=True))
 
     def slice(self) -> None:
@@ -257,10 +261,10 @@ class Builder:
 
 
 @st.composite
-def networks(draw: Callable, max_blocks: int = 4) -> Network:
+def networks(draw: Callable, max_blocks: int = 4, weights: tuple[str, ...] = WEIGHTS) -> Network:
     """Random networks of every operation and activation: structure from hypothesis, numbers from a seed."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="seed of the weights"))
-    builder = Builder(rng, draw(st.sampled_from(SHAPES)), draw(st.sampled_from(WEIGHTS)))
+    builder = Builder(rng, draw(st.sampled_from(SHAPES)), draw(st.sampled_from(weights)))
     activation = st.sampled_from([None, "relu", "relu", *ACTIVATIONS])
     for kind, name in draw(st.lists(st.tuples(st.sampled_from(BLOCKS), activation), min_size=1, max_size=max_blocks)):
         builder.block(kind)

@@ -45,6 +45,9 @@ class Certificates:
     gradient_rows: Tensor  # b: margins differentiated, in all
     seconds: Tensor  # b: time spent, shared evenly by the inputs of a batch
     basis: Tensor | None = None  # n x n: the directions of a rotated shape
+    spec_rows: Tensor | None = None  # b or 1 x t x k: the specification, where it is not "the label stays"
+    spec_offset: Tensor | None = None
+    spec_group: Tensor | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -94,13 +97,14 @@ class Certificates:
             raise
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"the certificates in {source} cannot be read: {error}") from None
-        sizes = {len(t) for n, t in arrays.items() if n != "basis"} | {len(found.status), len(found.message)}
-        missing = [n for n in _TENSORS if n not in arrays and n not in ("lower", "upper", "basis")]
+        sizes = {len(t) for n, t in arrays.items() if n not in _NOT_PER_INPUT} | {len(found.status), len(found.message)}
+        missing = [n for n in _TENSORS if n not in arrays and n not in ("lower", "upper", *_NOT_PER_INPUT)]
         if missing or len(sizes) != 1:
             raise InputError(f"the certificates in {source} are damaged: {missing or 'lengths differ'}")
         return found
 
 
+_NOT_PER_INPUT = ("basis", "spec_rows", "spec_offset", "spec_group")
 _TENSORS = tuple(f.name for f in fields(Certificates) if "Tensor" in str(f.type))
 
 

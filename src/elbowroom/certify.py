@@ -1,11 +1,12 @@
 """`certify`: the largest region around each input in which the specification provably holds.
 
-The only place that writes the status "certified". The search runs in float32; the verdict is an evaluation of the
-bounds in float64 on the very corners that are stored, and the region shrinks in tiny steps until it passes.
+The only place that writes the status "certified". The search runs in float32; the verdict is the strict check on the
+very corners that are stored, and the region shrinks in tiny steps until it passes.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +18,14 @@ from elbowroom.bounds.api import Array, batched, labels_of
 from elbowroom.bounds.linear import Budget
 from elbowroom.bounds.propagate import BoundFunction, margins_of
 from elbowroom.certificate import Certificates
+from elbowroom.check.prove import Hints, prove
+from elbowroom.check.strict import Area
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.regions.input_set import InputSet
 from elbowroom.regions.shapes import Box, Oblique, Placed, PlacedBox, Region, Room, Uniform
 from elbowroom.solvers.augmented_lagrangian import AugmentedLagrangian
+from elbowroom.solvers.boundary import to_boundary
 from elbowroom.solvers.problem import Problem, Work
 from elbowroom.solvers.sequential import Sequential
 from elbowroom.solvers.uniform import uniform_radius
@@ -52,6 +56,7 @@ def certify(
     delta: float = 1e-4,
     device: str | torch.device | None = None,
     memory: int | None = None,
+    deployed: str | None = None,
 ) -> Certificates:
     """The largest certified region around each input.
 
@@ -60,9 +65,10 @@ def certify(
     than "the label stays". `bounds`: "adaptive", "combined", "quadratic", "simple", or a function of your own from
     (network, input set, specification) to margins. `margin`: "direct" or "logits" (the paper's). `solver`:
     "sequential", "augmented-lagrangian" (the paper's), or a solver object. `domain`: (lowest, highest) valid input,
-    numbers or arrays; boxes are cut to it. `frozen`: booleans, features that must not move. `importance`: positive weights of
-    log eps. `max_eps`: the largest extent per feature; default, the domain or 1000 uniform radii.
-    `delta`: by how much margins must exceed zero. `memory`: bytes the bounds may take.
+    numbers or arrays; boxes are cut to it. `frozen`: booleans, features that must not move. `importance`: positive
+    weights of log eps. `max_eps`: the largest extent per feature; default, the domain or 1000 uniform radii.
+    `delta`: by how much margins must exceed zero. `memory`: bytes the bounds may take. `deployed`: "float32" to
+    certify also the network as executed in float32 (see docs/soundness.md).
 
     >>> certs = er.certify(net, x, domain=(0, 1))
     >>> certs.status[0], certs.eps[0], certs.ratio[0]
@@ -89,6 +95,8 @@ def certify(
         delta=float(delta),
         told_labels=labels is not None,
         told_spec=spec is not None,
+        hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(),
+        deployed=deployed,
     )
     limits = _limits(net, points, domain, frozen, importance, max_eps)
     work64 = net.cast(torch.float64, where)
@@ -115,9 +123,11 @@ def certify(
     settings = {
         "region": repr_of(shape_of), "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
+        "p": shape_of.p if shape_of.p != torch.inf else "inf", "deployed": deployed,
     }  # fmt: skip
     basis = shape_of.basis.double().cpu() if isinstance(shape_of, Oblique) else None
-    return _collect(parts, net.input_shape, basis, settings)
+    stated = spec.cast(torch.float64, "cpu") if task.told_spec else None
+    return _collect(parts, net.input_shape, basis, stated, settings)
 
 
 def repr_of(region: Region) -> str:
@@ -209,6 +219,8 @@ class _Task:
     delta: float
     told_labels: bool
     told_spec: bool
+    hints: Hints
+    deployed: str | None
 
     def run(
         self, points: Tensor, outputs: Tensor, labels: Tensor, spec: Specification, limits: _Limits
@@ -297,7 +309,27 @@ class _Task:
             keep = found.nonzero().squeeze(1)
             theta = uniform.clone()
             theta[keep] = self.solver.solve(problem.take(keep), uniform[keep]).theta
+        if self.deployed and bool(found.any()):
+            theta = self._leave_room_for_rounding(problem, theta, place(cap, torch.float64), spec, limits)
         return self._verdict(place(cap, torch.float64), theta.double(), uniform.double(), radius, found, spec, limits)
+
+    def _leave_room_for_rounding(
+        self, problem: Problem, theta: Tensor, region: Placed, spec: Specification, limits: _Limits
+    ) -> Tensor:
+        """Shrinks regions until their margins also pay for the errors of the network as executed."""
+        claim = self._claim(region, torch.minimum(theta.double(), region.caps), limits)
+        short = self.delta - self._prove(claim, spec).amin(1)
+        short = torch.where(torch.isfinite(short), short, torch.inf).clamp_min(0).float()[:, None]
+        plain = problem.evaluate
+
+        def margins(inputs: InputSet, index: Tensor) -> Tensor:
+            return plain(inputs, index) - 1.02 * short[_positions(problem.index, index)]
+
+        stricter = dataclasses.replace(problem, evaluate=margins, at_input=problem.at_input - 1.02 * short[:, 0])
+        return problem.region.grow(theta, to_boundary(stricter, theta).clamp_max(1))
+
+    def _prove(self, claim: _Claim, spec: Specification) -> Tensor:
+        return prove(self.net, claim.area(), spec.rows, spec.offset, spec.group, self.hints, self.deployed)
 
     def _verdict(
         self,
@@ -309,9 +341,8 @@ class _Task:
         spec: Specification,
         limits: _Limits,
     ) -> dict[str, Tensor]:
-        """Evaluates the bounds in float64 on what will be stored, shrinking until they hold."""
+        """Runs the strict check on what will be stored, shrinking until it passes."""
         x = region.room.x
-        net = self.net.cast(torch.float64, x.device)
         theta = torch.minimum(theta, region.caps)
         claim = self._claim(region, theta, limits)
         margins = x.new_zeros(len(x), spec.n_groups)
@@ -319,8 +350,7 @@ class _Task:
         pending = found.nonzero().squeeze(1)
         shrink = 1e-7
         while len(pending) and shrink < 1:
-            with torch.no_grad():
-                proved = self.evaluate(net, claim.take(pending).input_set(self.net.input_shape), spec.part(pending))
+            proved = self._prove(claim.take(pending), spec.part(pending))
             ok = (proved >= self.delta).all(1) & (proved > 0).all(1)
             margins[pending[ok]], passed[pending[ok]] = proved[ok], True
             pending = pending[~ok]
@@ -379,16 +409,15 @@ class _Claim:
         return _Claim(self.lower[index], self.upper[index], middle, radius, self.p, self.basis)
 
     def replace(self, index: Tensor, other: _Claim) -> None:
-        for mine, new in (
-            (self.lower, other.lower), (self.upper, other.upper), (self.middle, other.middle), (self.radius, other.radius),
-        ):  # fmt: skip
-            if mine is not None and new is not None:
+        for name in ("lower", "upper", "middle", "radius"):
+            mine, new = getattr(self, name), getattr(other, name)
+            if mine is not None:
                 mine[index] = new
 
-    def input_set(self, shape: tuple[int, ...]) -> InputSet:
-        if self.middle is None or self.radius is None:
-            return InputSet.box(self.lower.reshape(-1, *shape), self.upper.reshape(-1, *shape))
-        return InputSet(self.middle.reshape(-1, *shape), self.radius.reshape(-1, *shape), self.p, self.basis)
+    def area(self) -> Area:
+        if self.middle is None:
+            return Area(self.lower, self.upper)
+        return Area(center=self.middle, radius=self.radius, p=self.p, basis=self.basis)
 
     def center(self) -> Tensor:
         return self.lower / 2 + self.upper / 2 if self.middle is None else self.middle
@@ -429,7 +458,11 @@ def _empty(x: Tensor, labels: Tensor, groups: int) -> dict[str, Any]:
 
 
 def _collect(
-    parts: list[dict[str, Any]], shape: tuple[int, ...], basis: Tensor | None, settings: dict[str, Any]
+    parts: list[dict[str, Any]],
+    shape: tuple[int, ...],
+    basis: Tensor | None,
+    spec: Specification | None,
+    settings: dict[str, Any],
 ) -> Certificates:
     boxes = parts[0].pop("boxes")
     for part in parts[1:]:
@@ -444,6 +477,8 @@ def _collect(
             joined[name] = tensor.reshape(-1, *shape) if name in _PER_FEATURE else tensor
     if not boxes:
         joined["lower"] = joined["upper"] = None
+    if spec is not None:
+        joined.update(spec_rows=spec.rows, spec_offset=spec.offset, spec_group=spec.group)
     return Certificates(**joined, basis=basis, settings=settings)
 
 

@@ -7,7 +7,9 @@ generator is left as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +25,7 @@ Model = Callable[[Tensor], Tensor]  # `b x *s` -> logits, `b x k`: a module or a
 class PGD:
     """The adversary to train against: within `tau` of the input in every feature, and within the domain.
 
-    `steps` steps of `step` times `tau` along the sign of the gradient, from a random start in the ball (or from the input).
+    `steps` steps of `step` times `tau` along the sign of the gradient, from a random point of the ball or the input.
     """
 
     tau: float = 0.1
@@ -38,7 +40,7 @@ class PGD:
 
 @dataclass(frozen=True)
 class Report:
-    """How training went: mean loss of each epoch, accuracies at the end, time."""
+    """How training went: the mean loss of each epoch, and the accuracies at the end."""
 
     losses: tuple[float, ...]
     train_accuracy: float
@@ -61,7 +63,7 @@ def mlp(
     if len(sizes) < 2 or min(sizes) < 1:
         raise InputError(f"a network needs at least an input and an output size, all positive, got {tuple(sizes)}")
     layers: list[nn.Module] = []
-    for n_in, n_out in zip(sizes, sizes[1:]):
+    for n_in, n_out in pairwise(sizes):
         # Drawn here and not by nn.Linear, which would use (and move) the global generator.
         linear = nn.utils.skip_init(nn.Linear, n_in, n_out)
         with torch.no_grad():
@@ -83,42 +85,59 @@ def train(
     adversary: PGD | None = None,
     decay_rate: bool = False,
     seed: int = 0,
+    device: str | torch.device = "cpu",
     progress: Callable[[int], None] | None = None,
 ) -> tuple[nn.Sequential, Report]:
     """A network with hidden layers of `widths` neurons, trained on `data` with Adam (betas 0.9, 0.99) on cross-entropy.
 
     The defaults are the paper's authors' recipe. `adversary`: replaces each batch by what the adversary makes of it.
     `decay_rate`: let the learning rate fall to zero along a cosine. `progress`: called with the number of epochs done.
-    The network comes back in eval mode, ready for `elbowroom.load(module, input_shape=(f,))`.
+    The network comes back on the CPU and in eval mode, ready for `elbowroom.load(module, input_shape=(f,))`.
     """
     if epochs < 1 or batch < 1 or not rate > 0 or not weight_decay >= 0:
         raise InputError("train needs at least one epoch, a positive batch and rate, and no negative weight decay")
     generator = torch.Generator().manual_seed(seed)
-    model = mlp([data.n_features, *widths, data.n_classes], activation, generator)
+    model = mlp([data.n_features, *widths, data.n_classes], activation, generator).to(device)
+    x_train, y_train = data.x_train.to(device), data.y_train.to(device)
     optimiser = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=weight_decay)
-    per_epoch = -(-len(data.x_train) // batch)
+    per_epoch = -(-len(x_train) // batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs * per_epoch) if decay_rate else None
+    small = batch * max(p.numel() for p in model.parameters()) < _WORTH_A_THREAD
     losses = []
-    for epoch in range(epochs):
-        total = 0.0
-        for index in torch.randperm(len(data.x_train), generator=generator).split(batch):
-            x, y = data.x_train[index], data.y_train[index]
-            if adversary is not None:
-                x = _perturb(model, x, y, adversary, data, generator)
-            loss = cross_entropy(model(x), y)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            if schedule is not None:
-                schedule.step()
-            total += float(loss.detach()) * len(index)
-        losses.append(total / len(data.x_train))
-        if progress is not None:
-            progress(epoch + 1)
-    model.eval()
-    model.requires_grad_(False)
+    with one_thread() if small else nullcontext():
+        for epoch in range(epochs):
+            total = 0.0
+            for index in torch.randperm(len(x_train), generator=generator).split(batch):
+                x, y = x_train[index], y_train[index]
+                if adversary is not None:
+                    x = _perturb(model, x, y, adversary, data, generator)
+                loss = cross_entropy(model(x), y)
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                if schedule is not None:
+                    schedule.step()
+                total += float(loss.detach()) * len(index)
+            losses.append(total / len(x_train))
+            if progress is not None:
+                progress(epoch + 1)
+    model.cpu().eval()
     scores = [accuracy(model, x, y) for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test))]
     return model, Report(tuple(losses), *scores)
+
+
+_WORTH_A_THREAD = 2**22  # multiplications in a layer below which threads cost more than they bring
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Work on small matrices: torch's threads would mostly wait for one another, badly so on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def accuracy(model: Model, x: Tensor, y: Tensor) -> float:
@@ -129,8 +148,11 @@ def accuracy(model: Model, x: Tensor, y: Tensor) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """What an attack found. `found`: `b`, whether some point tried has another label; `points`: `b x *s`, the first such
-    point (the last one tried where there is none); `tried`: how many points were evaluated in all."""
+    """What an attack found.
+
+    `found`: `b`, whether some point tried has another label. `points`: `b x *s`, the first such point, or the last one
+    tried where there is none. `tried`: how many points were evaluated in all.
+    """
 
     found: Tensor
     points: Tensor
@@ -150,8 +172,9 @@ def pgd_attack(
 ) -> Attack:
     """Looks for points in the boxes `[lower, upper]` (`b x *s`) that `model` does not label `y` (`b`).
 
-    Gradient ascent on the cross-entropy with steps of `step` half-widths along the sign, from `starts` random points of each
-    box. Every point on the way counts as tried. Finding nothing proves nothing; finding one refutes a claim.
+    Gradient ascent on the cross-entropy, `steps` steps of `step` half-widths along the sign, from `starts` random
+    points of each box. Every point on the way counts as tried. Finding none proves nothing; finding one refutes a
+    claim.
     """
     generator = torch.Generator().manual_seed(seed)
     found = torch.zeros(len(y), dtype=torch.bool)
@@ -172,7 +195,7 @@ def _perturb(model: Model, x: Tensor, y: Tensor, by: PGD, data: Dataset, generat
     """What the adversary makes of a batch."""
     lower, upper = (x - by.tau).clamp_min(data.low), (x + by.tau).clamp_max(data.high)
     if by.random_start:
-        x = lower + (upper - lower) * torch.rand(x.shape, generator=generator)
+        x = lower + (upper - lower) * torch.rand(x.shape, generator=generator).to(x.device)
     for _ in range(by.steps):
         x, _ = _ascend(model, x, y, lower, upper, by.step * by.tau)
     return x

@@ -13,8 +13,8 @@ from elbowroom.bounds.propagate import Propagation, method_named
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.regions.input_set import InputSet
-from elbowroom.specification import label_in, label_stays
-from support import ACTIVATIONS, KINDS, METHODS, Builder, cases, mlp, networks, normal, random_region
+from elbowroom.specification import label_in, label_stays, linear_specification
+from support import ACTIVATIONS, FULL, KINDS, METHODS, Builder, cases, mlp, networks, normal, random_region
 
 AMPLE = Budget(chunk=4 << 20, keep=1 << 30)
 FORGETFUL = Budget(chunk=4 << 20, keep=0)
@@ -83,9 +83,8 @@ NETWORKS = {"chain": a_chain, "residual": a_residual_network, "convolution": a_p
 def test_gradients_are_those_of_finite_differences(build, method, kind):
     """Along random directions, wherever two step sizes agree: there the margin is smooth. Most places are."""
     checked = smooth_places = 0
-    for seed, (margin, scale, activation) in enumerate(
-        [("direct", 0.02, "relu"), ("logits", 0.2, "relu"), ("direct", 0.3, "tanh"), ("logits", 0.1, "gelu")]
-    ):
+    settings = [("direct", 0.05, "relu"), ("logits", 0.1, "gelu"), ("logits", 0.2, "relu"), ("direct", 0.3, "tanh")]
+    for seed, (margin, scale, activation) in enumerate(settings[: 4 if FULL else 2]):
         rng = np.random.default_rng(seed)
         net = NETWORKS[build](rng, activation)
         inputs = random_region(rng, net.input_shape, kind, batch=2, scale=scale).inputs
@@ -134,7 +133,7 @@ def test_gradient_through_the_best_row_of_a_group():
 
 @cases(2)
 @given(
-    networks(),
+    networks(weights=("plain", "plain", "sparse", "dead")),
     st.integers(0, 2**32 - 1),
     st.sampled_from(KINDS),
     st.sampled_from(METHODS[1:]),
@@ -144,25 +143,14 @@ def test_kept_jacobians_equal_recomputed_ones(net, seed, kind, method, margin):
     """Several margins one after the other: from the kept Jacobian, recomputed each time, and in chunks of one row."""
     rng = np.random.default_rng(seed)
     inputs = random_region(rng, net.input_shape, kind, batch=2, scale=float(rng.choice([0.01, 0.3]))).inputs
-    spec = (
-        label_stays(torch.from_numpy(rng.integers(0, net.n_outputs, 2)), net.n_outputs)
-        if net.n_outputs > 1
-        else single(2)
-    )
+    spec = linear_specification(normal(rng, 2, 3, net.n_outputs))
     kept, recomputed, chunked = (
         each_gradient(net, inputs, method, margin, spec, budget) for budget in (AMPLE, FORGETFUL, TINY)
     )
-    size = float(kept.abs().max()) + 1e-300
+    allowed = 1e-10 * float(kept.abs().max()) + 1e-13
     assert bool(torch.isfinite(kept).all())
-    assert float((kept - recomputed).abs().max()) <= 1e-10 * size
-    assert float((kept - chunked).abs().max()) <= 1e-10 * size
-
-
-def single(batch):
-    """A specification for networks of one output."""
-    from elbowroom.specification import linear_specification
-
-    return linear_specification(torch.tensor([[1.0], [-1.0]])).cast(torch.float64, "cpu")
+    assert float((kept - recomputed).abs().max()) <= allowed
+    assert float((kept - chunked).abs().max()) <= allowed
 
 
 def test_one_backward_call_for_all_margins_equals_one_call_each():
@@ -190,7 +178,7 @@ def test_a_network_of_dead_neurons_has_gradient_zero(method):
     assert bool((gradients == 0).all())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["box", "oblique ball", "cross"])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradients_are_finite_without_width(activation, method, kind):

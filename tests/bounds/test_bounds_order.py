@@ -47,7 +47,7 @@ def test_direct_margins_are_never_below_logits(method, activation):
 @cases(3)
 @given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from([1e-3, 0.1, 1.0]))
 def test_orders_on_every_kind_of_graph(net, seed, kind, scale):
-    """`direct` against `logits`; and whatever is met with intervals is never worse than intervals alone, at any layer."""
+    """`direct` against `logits`; and what is met with intervals is never worse than intervals alone, at any layer."""
     rng = np.random.default_rng(seed)
     inputs = random_region(rng, net.input_shape, kind, 2, scale).inputs
     spec = linear_specification(normal(rng, 2, 3, net.n_outputs), normal(rng, 2, 3))

@@ -158,7 +158,7 @@ def corners_of(net, lower, upper):
 @st.composite
 def boxes_of_two(draw):
     lower = np.array([draw(st.floats(-2, 2)), draw(st.floats(-2, 2))])
-    return lower, lower + [draw(st.floats(1e-3, 2)), draw(st.floats(1e-3, 2))]
+    return lower, lower + np.array([draw(st.floats(1e-3, 2)), draw(st.floats(1e-3, 2))])
 
 
 @pytest.mark.parametrize("method", METHODS)

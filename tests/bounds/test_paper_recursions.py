@@ -5,6 +5,7 @@ the recursion for M includes h = j, phi sums to i, and the `quad` lines sum over
 """
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def papers_algorithm(weights, biases, x, eps, p, activation, combined):
 
 
 def chain(rng, sizes, activation):
-    weights = [normal(rng, m, n) * (1.5 / math.sqrt(n)) for n, m in zip(sizes[:-1], sizes[1:])]
+    weights = [normal(rng, m, n) * (1.5 / math.sqrt(n)) for n, m in pairwise(sizes)]
     biases = [0.4 * normal(rng, m) for m in sizes[1:]]
     layers = []
     for w, b in zip(weights, biases):
@@ -97,8 +98,8 @@ sizes = st.lists(st.integers(1, 7), min_size=3, max_size=6)
 
 @cases(4)
 @given(
-    st.integers(0, 2**32 - 1), sizes, st.sampled_from(list(ACTIVATIONS)), st.booleans(), st.sampled_from([math.inf, 2, 1]),
-    st.sampled_from([0.01, 0.1, 1.0]),
+    st.integers(0, 2**32 - 1), sizes, st.sampled_from(list(ACTIVATIONS)), st.booleans(),
+    st.sampled_from([math.inf, 2, 1]), st.sampled_from([0.01, 0.1, 1.0]),
 )  # fmt: skip
 def test_backward_pass_is_the_papers_recursion(seed, sizes, activation, combined, p, scale):
     rng = np.random.default_rng(seed)
@@ -213,7 +214,10 @@ def test_without_skips_the_papers_two_algorithms_agree(activation, combined):
 # ---------------------------------------------------------------------------------------------------------------
 # Any affine operation is a matrix
 
-AFFINE_BLOCKS = ("conv", "conv", "average pool", "batch norm", "transpose", "slice", "pad", "mean", "scale", "divide", "shift", "linear")  # fmt: skip
+AFFINE_BLOCKS = (
+    "conv", "conv", "average pool", "batch norm", "transpose", "slice", "pad", "mean", "scale", "divide", "shift",
+    "linear",
+)  # fmt: skip
 
 
 def as_matrices(net):

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from elbowroom.bounds.linear import Budget
 from elbowroom.bounds.propagate import Propagation, method_named
+from elbowroom.check.prove import Hints, prove
+from elbowroom.check.strict import Area
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.regions.input_set import InputSet
@@ -89,29 +91,28 @@ def verify(
     spec: Specification | None = None,
     method: str = "adaptive",
     margin: str = "direct",
-    memory: int | None = None,
+    deployed: str | None = None,
 ) -> Verification:
-    """Is the decision the same on the whole box `[lower, upper]`? In float64; "not proved" is not "false".
+    """Is the decision the same on the whole box `[lower, upper]`? By the strict check; "not proved" is not "false".
 
     `labels`: the decision to prove; default, what the network decides at the box's midpoint.
     `spec`: something else to prove of the outputs.
     """
-    inputs = box_of(net, lower, upper, torch.float64)
-    work = net.cast(torch.float64, inputs.center.device)
+    method_named(method)
+    low, high = corners_of(net, lower, upper, torch.float64)
     chosen: Tensor | None = None
     if spec is None:
         if labels is None:
-            chosen = net.decide(work(inputs.center))
+            chosen = net.decide(net(low / 2 + high / 2))
         else:
-            chosen = labels_of(labels, len(inputs.center)).to(inputs.center.device)
+            chosen = labels_of(labels, len(low)).to(low.device)
         spec = label_stays(chosen, net.n_outputs, net.decision)
     elif labels is not None:
         raise InputError("give labels or spec, not both")
-    spec.check_fits(len(inputs.center), net.n_outputs)
-    spec = spec.cast(torch.float64, inputs.center.device)
-    with torch.no_grad():
-        found = Propagation(work, inputs, method_named(method), Budget.of(memory, inputs.center.device))
-        margins = found.margins(spec, margin)
+    spec.check_fits(len(low), net.n_outputs)
+    spec = spec.cast(torch.float64, low.device)
+    area, hints = Area(low.flatten(1), high.flatten(1)), Hints.of(method, margin)
+    margins = prove(net, area, spec.rows, spec.offset, spec.group, hints, deployed)
     return Verification((margins > 0).all(1), margins, chosen)
 
 
@@ -142,7 +143,14 @@ def set_of(net: Network, inputs: InputSet) -> InputSet:
 
 
 def box_of(net: Network, lower: Array, upper: Array | None, dtype: torch.dtype | None = None) -> InputSet:
-    """The boxes `[lower, upper]` as an input set, after checking what was given. `dtype`: default, the wider one's."""
+    """The boxes `[lower, upper]` as an input set, after checking what was given."""
+    return InputSet.box(*corners_of(net, lower, upper, dtype))
+
+
+def corners_of(
+    net: Network, lower: Array, upper: Array | None, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """The corners, `b x *input_shape`, after checking what was given. `dtype`: default, the wider one's."""
     if upper is None:
         raise InputError("bounds need a lower and an upper corner (or one InputSet)")
     low, high = _tensor(lower), _tensor(upper)
@@ -156,7 +164,7 @@ def box_of(net: Network, lower: Array, upper: Array | None, dtype: torch.dtype |
     crossed = (low > high).nonzero()
     if len(crossed):
         raise InputError(f"lower is above upper at {len(crossed)} places, first at {crossed[0].tolist()}")
-    return InputSet.box(low, high)
+    return low, high
 
 
 def batched(net: Network, t: Tensor, name: str) -> Tensor:

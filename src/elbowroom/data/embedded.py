@@ -73,9 +73,8 @@ def digits(n_test: int = 397, seed: int = 0) -> Dataset:
 def voronoi(seed: int = 0, n_points: int = 10_000, n_seeds: int = 10, share_train: float = 0.9) -> Voronoi:
     """The paper's synthetic data: random points of [-1, 1]^2, each with the label of the closest of 10 random seeds."""
     if n_seeds < 2 or n_points < 2 or not 0 < share_train < 1:
-        raise InputError(
-            f"voronoi needs two seeds, two points and a share between 0 and 1, got {n_seeds}, {n_points} and {share_train}"
-        )
+        given = f"{n_seeds}, {n_points} and {share_train}"
+        raise InputError(f"voronoi needs two seeds, two points and a share between 0 and 1, got {given}")
     generator = torch.Generator().manual_seed(seed)
     seeds = 2 * torch.rand(n_seeds, 2, generator=generator) - 1
     x = 2 * torch.rand(n_points, 2, generator=generator) - 1

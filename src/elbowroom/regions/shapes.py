@@ -338,6 +338,8 @@ class PlacedL1(Placed):
 class Region:
     """A shape: see the subclasses."""
 
+    p = math.inf  # the norm of the region
+
     def place(self, room: Room, shape: tuple[int, ...]) -> Placed:
         raise NotImplementedError
 
@@ -396,6 +398,8 @@ class Box(Region):
 class Ellipsoid(Region):
     """An axis-aligned ellipsoid with its own semi-axis per feature."""
 
+    p = 2
+
     def place(self, room: Room, shape: tuple[int, ...]) -> Placed:
         return PlacedEllipsoid(room, shape)
 
@@ -403,6 +407,8 @@ class Ellipsoid(Region):
 @dataclass(frozen=True, eq=False)
 class L1(Region):
     """A cross-polytope with its own extent per feature: few features change much, or many a little."""
+
+    p = 1
 
     def place(self, room: Room, shape: tuple[int, ...]) -> Placed:
         return PlacedL1(room, shape)
@@ -439,3 +445,7 @@ class Oblique(Region):
     @property
     def rotated(self) -> bool:
         return True
+
+    @property
+    def p(self) -> float:  # type: ignore[override]
+        return self.inner.p

@@ -1,0 +1,5 @@
+"""`python -m elbowroom` is the command `elbowroom`."""
+
+from elbowroom.cli import main
+
+main()

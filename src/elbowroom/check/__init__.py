@@ -1,0 +1,1 @@
+"""The independent proof. Imports the network's data structure and nothing from bounds/, solvers/ or regions/."""

@@ -1,0 +1,84 @@
+"""What the strict check must know of each affine operation: how many numbers it adds up, and its offset."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elbowroom.check.rounding import SAFE, U
+from elbowroom.errors import UnsupportedError
+from elbowroom.network import operations as ops
+from elbowroom.network.graph import Node
+
+# Operations that only move numbers about.
+MOVES = (ops.Reshape, ops.Transpose, ops.Slice, ops.Pad, ops.Concat)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """`forward`, `adjoint`: how many roundings lie behind one output of `f(x)` and of `a @ L`; 0 if exact."""
+
+    forward: int
+    adjoint: int
+
+
+def terms(node: Node, shapes: list[ops.Shape]) -> Terms:
+    """Counts of roundings, generously: products, sums, the offset, and roundings of derived constants."""
+    op = node.op
+    if isinstance(op, MOVES):
+        return Terms(0, 0)
+    if isinstance(op, ops.Linear):
+        out, into = op.weight.shape
+        return Terms(into + 2, out + 1)
+    if isinstance(op, ops.Conv):
+        window = math.prod(op.weight.shape[2:])
+        return Terms(op.weight.shape[1] * window + 2, op.weight.shape[0] // op.groups * window + 1)
+    if isinstance(op, ops.BatchNorm):
+        return Terms(16, 12)  # variance plus eps, root, quotient, weight, mean, product, bias
+    if isinstance(op, ops.AvgPool):
+        window = math.prod(op.kernel)
+        return Terms(window + 4, window + 4)
+    if isinstance(op, ops.Mean):
+        count = math.prod(shapes[0][d] for d in op.axes)
+        return Terms(count + 4, 4)
+    if isinstance(op, (ops.Scale, ops.Divide, ops.Shift)):
+        # The adjoint of a broadcast adds up what was spread out.
+        spread = math.prod(node.shape) // max(1, math.prod(shapes[0]))
+        return Terms(2, spread + 1)
+    if isinstance(op, ops.Add):
+        spread = max(math.prod(node.shape) // max(1, math.prod(s)) for s in shapes)
+        return Terms(2 * len(op.signs), spread + 2)
+    raise UnsupportedError(f"the strict check has no rounding analysis of {op.name} (node {node.name})")
+
+
+def offset(node: Node, shapes: list[ops.Shape], like: Tensor) -> tuple[Tensor, Tensor] | None:
+    """`f(0)` and a bound on its error, each `1 x *shape`; None where it is zero."""
+    op = node.op
+    if isinstance(op, ops.Linear | ops.Conv) and op.bias is None:
+        return None
+    if not isinstance(op, ops.Linear | ops.Conv | ops.BatchNorm | ops.Shift | ops.Pad):
+        return None
+    zeros = [like.new_zeros(1, *s) for s in shapes]
+    value = op(*zeros)
+    error = torch.zeros_like(value)
+    if isinstance(op, ops.BatchNorm):
+        error = 16 * U * SAFE * size_of_offset(node, value)
+    return value, error
+
+
+def size_of_offset(node: Node, like: Tensor) -> Tensor:
+    """The size of everything that is added besides `L x`, `1 x *shape`: what the forward pass rounds with it."""
+    op = node.op
+    if isinstance(op, ops.Linear | ops.Conv) and op.bias is not None:
+        bias = op.bias.abs()
+        return bias if isinstance(op, ops.Linear) else bias.reshape(1, -1, *[1] * (like.dim() - 2))
+    if isinstance(op, ops.BatchNorm):
+        size = op.mean.abs() * op.scale().abs()
+        size = size if op.bias is None else size + op.bias.abs()
+        return size.reshape(1, -1, *[1] * (like.dim() - 2))
+    if isinstance(op, ops.Shift):
+        return op.offset.abs()
+    return like.new_zeros(())
