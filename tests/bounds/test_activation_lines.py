@@ -314,8 +314,9 @@ def test_adaptive_lines_are_no_looser_than_parallel_ones_in_the_middle(name):
     z = middle(l, u)
     parallel, adaptive = (activation_lines(op, l, u, z, p) for p in (True, False))
     gap, wanted = adaptive.upper - adaptive.lower, parallel.upper - parallel.lower
+    third_order = (u - l) ** 3 if name in SMOOTH else 0.0  # all there is to a gap at an inflection
     rounding = 64 * ROUNDOFF[torch.float64] * torch.maximum(torch.maximum(l.abs(), u.abs()), op(z).abs())
-    assert bool((gap <= wanted * LOOSENESS.get(name, 1.0) * (1 + 1e-3) + rounding).all())
+    assert bool((gap <= wanted * LOOSENESS.get(name, 1.0) * (1 + 1e-3) + third_order + rounding).all())
 
 
 # On narrow intervals around the kink of ELU with alpha over 1 both lines take the slope at the middle.

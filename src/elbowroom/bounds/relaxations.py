@@ -224,6 +224,31 @@ def _envelope_slopes(op: Any, points: list[Tensor], l: Tensor, u: Tensor, flat: 
     return lower, upper
 
 
+def _supporting_slopes(op: Any, points: list[Tensor], l: Tensor, u: Tensor, flat: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for a function that is linear between `points`, whose midpoint may be one of them.
+
+    Of all chords' slopes the one whose line, moved below (above) every point, is highest (lowest) at the midpoint.
+    """
+    mid = (l + u) / 2
+    values = [op(p) for p in points]
+    lower = upper = flat
+    best_low, best_high = _like(-math.inf, l), _like(math.inf, l)
+    for i, (p, f) in enumerate(zip(points, values)):
+        for j in range(i + 1, len(points)):
+            slope = _ratio(values[j] - f, points[j] - p, flat)
+            with torch.no_grad():
+                at_mid = f + slope * (mid - p)
+                low = high = torch.where(points[j] > p, at_mid, math.nan)  # nan: no chord, and never better
+                for h, (q, g) in enumerate(zip(points, values)):
+                    if h not in (i, j):
+                        through = g + slope * (mid - q)
+                        low, high = torch.minimum(low, through), torch.maximum(high, through)
+            lower, upper = torch.where(low > best_low, slope, lower), torch.where(high < best_high, slope, upper)
+            best_low = torch.where(low > best_low, low, best_low)
+            best_high = torch.where(high < best_high, high, best_high)
+    return lower, upper
+
+
 def _piecewise(kinks: Callable[[Any], tuple[float, ...]], derivative: Callable[[Any, Tensor], Tensor]) -> Row:
     def points(op: Any, k: Tensor, l: Tensor, u: Tensor) -> list[Tensor]:
         return [_like(kink, l) for kink in kinks(op)]
@@ -231,7 +256,7 @@ def _piecewise(kinks: Callable[[Any], tuple[float, ...]], derivative: Callable[[
     def slopes(op: Any, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         flat, bent = derivative(op, (l + u) / 2), _bent(kinks(op), l, u)
         inner = [torch.minimum(torch.maximum(_like(kink, l), l), u) for kink in kinks(op)]
-        lower, upper = _envelope_slopes(op, [l, *inner, u], l, u, flat)
+        lower, upper = _supporting_slopes(op, [l, *inner, u], l, u, flat)
         return torch.where(bent, lower, flat), torch.where(bent, upper, flat)
 
     return Row(derivative, points, slopes, _kinked_chord(kinks, derivative), turns=kinks)
