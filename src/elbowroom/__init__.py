@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from elbowroom.bounds.api import verify as verify
     from elbowroom.certificate import Certificates as Certificates
     from elbowroom.certify import certify as certify
+    from elbowroom.check.api import CheckReport as CheckReport
+    from elbowroom.check.api import check as check
     from elbowroom.errors import ElbowroomError as ElbowroomError
     from elbowroom.errors import InputError as InputError
     from elbowroom.errors import UnsupportedError as UnsupportedError
+    from elbowroom.network.files import load_network as load_network
+    from elbowroom.network.files import save_network as save_network
     from elbowroom.network.graph import Graph as Graph
     from elbowroom.network.graph import Network as Network
     from elbowroom.network.load import load as load
@@ -46,9 +50,13 @@ _HOMES = {
     "verify": "elbowroom.bounds.api",
     "Certificates": "elbowroom.certificate",
     "certify": "elbowroom.certify",
+    "CheckReport": "elbowroom.check.api",
+    "check": "elbowroom.check.api",
     "ElbowroomError": "elbowroom.errors",
     "InputError": "elbowroom.errors",
     "UnsupportedError": "elbowroom.errors",
+    "load_network": "elbowroom.network.files",
+    "save_network": "elbowroom.network.files",
     "Graph": "elbowroom.network.graph",
     "Network": "elbowroom.network.graph",
     "load": "elbowroom.network.load",

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from elbowroom.errors import InputError
+from elbowroom.network.graph import Network
 
 STATUSES = ("certified", "misclassified", "not_certified", "nonfinite", "error")
-FORMAT = 1
+NORMS = {"inf": math.inf, 1: 1.0, 2: 2.0}  # as settings name them
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,8 @@ class Certificates:
     spec_rows: Tensor | None = None  # b or 1 x t x k: the specification, where it is not "the label stays"
     spec_offset: Tensor | None = None
     spec_group: Tensor | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)  # how they were found; `network_hash`: of which network
+    network: Network | None = field(default=None, repr=False)  # the network they speak of
 
     def __len__(self) -> int:
         return len(self.status)
@@ -68,49 +69,65 @@ class Certificates:
         return text + ")"
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
-        """Writes `certificates.npz` and `certificates.json` into `directory` (made if it is not there)."""
-        target = Path(directory)
-        target.mkdir(parents=True, exist_ok=True)
-        arrays = {n: getattr(self, n).numpy() for n in _TENSORS if getattr(self, n) is not None}
-        text = {"format": FORMAT, "status": self.status, "message": self.message, "settings": self.settings}
-        _replace(target / "certificates.npz", lambda file: np.savez_compressed(file, **arrays))
-        _replace(target / "certificates.json", lambda file: file.write(json.dumps(text, indent=1).encode()))
-        return target
+        """Writes a run: the network, the certificates and what they claim, into a folder (made if it is not there)."""
+        from elbowroom.run.files import save_run
+
+        return save_run(self, directory)
 
     @staticmethod
     def load(directory: str | os.PathLike[str]) -> Certificates:
-        """Reads what `save` wrote. Never runs code from the files."""
-        source = Path(directory)
-        try:
-            text = json.loads((source / "certificates.json").read_text())
-            with np.load(source / "certificates.npz", allow_pickle=False) as file:
-                arrays = {name: torch.from_numpy(file[name]) for name in file.files}
-            if text["format"] != FORMAT:
-                raise InputError(f"{source} has format {text['format']}; this version reads {FORMAT}")
-            present: dict[str, Any] = {name: arrays.get(name) for name in _TENSORS}
-            found = Certificates(
-                status=tuple(text["status"]), message=tuple(text["message"]), settings=text["settings"], **present
-            )
-        except FileNotFoundError as error:
-            raise InputError(f"{source} holds no certificates: {error.filename} is missing") from None
-        except InputError:
-            raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"the certificates in {source} cannot be read: {error}") from None
-        sizes = {len(t) for n, t in arrays.items() if n not in _NOT_PER_INPUT} | {len(found.status), len(found.message)}
-        missing = [n for n in _TENSORS if n not in arrays and n not in ("lower", "upper", *_NOT_PER_INPUT)]
-        if missing or len(sizes) != 1:
-            raise InputError(f"the certificates in {source} are damaged: {missing or 'lengths differ'}")
-        return found
+        """Reads what `save` wrote. Never runs code from the files, and refuses by name what was changed in them."""
+        from elbowroom.run.files import load_run
 
+        return load_run(directory)
 
-_NOT_PER_INPUT = ("basis", "spec_rows", "spec_offset", "spec_group")
-_TENSORS = tuple(f.name for f in fields(Certificates) if "Tensor" in str(f.type))
+    def must_fit(self, net: Network) -> None:
+        """Raises an `InputError` that names the field whose type or shape is not what `net` and the others ask for."""
+        b, s, n, k = len(self.status), net.input_shape, net.n_inputs, net.n_outputs
+        real, whole = torch.float64, torch.int64
+        groups = k - 1 if self.spec_group is None else len(self.spec_group.unique())
+        wanted: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+            **dict.fromkeys(("x", "eps", "center"), (real, (b, *s))),
+            **dict.fromkeys(("uniform", "geomean", "ratio", "log_volume", "seconds"), (real, (b,))),
+            **dict.fromkeys(("labels", "evaluations", "gradients", "gradient_rows"), (whole, (b,))),
+            "capped": (torch.bool, (b, *s)),
+            "margins": (real, (b, groups)),
+        }
+        if self.lower is not None or self.upper is not None:
+            wanted.update(lower=(real, (b, *s)), upper=(real, (b, *s)))
+        if self.basis is not None:
+            wanted["basis"] = (real, (n, n))
+        stated = (self.spec_rows, self.spec_offset, self.spec_group)
+        if any(t is not None for t in stated):
+            t = 0 if self.spec_group is None else self.spec_group.numel()
+            lead = 1 if self.spec_rows is not None and len(self.spec_rows) == 1 else b
+            wanted.update(spec_rows=(real, (lead, t, k)), spec_offset=(real, (lead, t)), spec_group=(whole, (t,)))
+        for name, (dtype, shape) in wanted.items():
+            value = getattr(self, name)
+            if not isinstance(value, Tensor):
+                raise InputError(f"the certificates have no {name}")
+            if value.dtype != dtype or tuple(value.shape) != shape:
+                raise InputError(
+                    f"{name} must hold {dtype} numbers of shape {shape}, not {value.dtype} of {tuple(value.shape)}"
+                )
+        if self.spec_group is not None and self.spec_group.unique().tolist() != list(range(groups)):
+            raise InputError(f"spec_group must number the groups 0, 1, 2, ..., got {self.spec_group.unique().tolist()}")
+        if self.basis is not None and self.lower is not None:
+            raise InputError("a region is stated either by its corners or in a basis, not by both")
+        if len(self.message) != b or not set(self.status) <= set(STATUSES):
+            raise InputError(f"status and message must have {b} entries, each status one of {', '.join(STATUSES)}")
+        self._settings_must_fit(net)
 
-
-def _replace(path: Path, write: Any) -> None:
-    """Writes a file under another name first, so that a reader never sees half of one."""
-    temporary = path.with_name(path.name + ".part")
-    with open(temporary, "wb") as file:
-        write(file)
-    os.replace(temporary, path)
+    def _settings_must_fit(self, net: Network) -> None:
+        settings = self.settings
+        allowed: dict[str, tuple[Any, ...]] = {
+            "p": tuple(NORMS), "decision": (net.decision,), "deployed": (None, "float32")
+        }  # fmt: skip
+        for name, values in allowed.items():
+            if settings.get(name, "missing") not in values:
+                raise InputError(f"settings: {name} cannot be {settings.get(name, 'missing')!r}")
+        for name, kind in {"bounds": str, "margin": str, "network_hash": str, "delta": float}.items():
+            if not isinstance(settings.get(name), kind):
+                raise InputError(f"settings: {name} cannot be {settings.get(name, 'missing')!r}")
+        if self.lower is not None and settings["p"] != "inf":
+            raise InputError(f"settings: p is {settings['p']!r}, but the regions are boxes")

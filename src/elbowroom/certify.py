@@ -21,6 +21,7 @@ from elbowroom.certificate import Certificates
 from elbowroom.check.prove import Hints, prove
 from elbowroom.check.strict import Area
 from elbowroom.errors import InputError
+from elbowroom.network.files import network_hash
 from elbowroom.network.graph import Network
 from elbowroom.regions.input_set import InputSet
 from elbowroom.regions.shapes import Box, Oblique, Placed, PlacedBox, Region, Room, Uniform
@@ -116,18 +117,20 @@ def certify(
     spec = spec.cast(torch.float64, where)
     size = 64 if where.type == "cpu" else 1024
     parts = []
-    for first in range(0, len(points), size):
-        index = torch.arange(first, min(first + size, len(points)), device=where)
-        parts.append(task.run(points[index], outputs[index], chosen[index], spec.part(index), limits.part(index)))
-        started = _stamp(parts[-1], started)
+    with torch.backends.cudnn.flags(allow_tf32=False):  # TF32 would blur the search
+        for first in range(0, len(points), size):
+            index = torch.arange(first, min(first + size, len(points)), device=where)
+            parts.append(task.run(points[index], outputs[index], chosen[index], spec.part(index), limits.part(index)))
+            started = _stamp(parts[-1], started)
     settings = {
         "region": repr_of(shape_of), "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
         "p": shape_of.p if shape_of.p != torch.inf else "inf", "deployed": deployed,
+        "network_hash": network_hash(net),
     }  # fmt: skip
     basis = shape_of.basis.double().cpu() if isinstance(shape_of, Oblique) else None
     stated = spec.cast(torch.float64, "cpu") if task.told_spec else None
-    return _collect(parts, net.input_shape, basis, stated, settings)
+    return _collect(parts, net, basis, stated, settings)
 
 
 def repr_of(region: Region) -> str:
@@ -251,28 +254,30 @@ class _Task:
         self, x: Tensor, outputs: Tensor, labels: Tensor, spec: Specification, limits: _Limits
     ) -> tuple[list[str], list[str]]:
         """Status and message of the inputs that need no search; "" for the others."""
-        least = spec.margins(outputs).amin(1)
-        decided = self.net.decide(outputs)
-        finite = torch.isfinite(x).all(1)
-        outside = ((x < limits.lowest) | (x > limits.highest)).any(1)
+        # Everything to the CPU at once: asking a GPU for one number at a time would take longer than the search.
+        least = spec.margins(outputs).amin(1).tolist()
+        decided, labels_ = self.net.decide(outputs).tolist(), labels.tolist()
+        finite, outputs_finite = torch.isfinite(x).all(1).tolist(), torch.isfinite(outputs).all(1).tolist()
+        beyond = (x < limits.lowest) | (x > limits.highest)
+        outside = beyond.any(1).tolist()
         status, message = [], []
         for k in range(len(x)):
             kind, why = "", ""
             if not finite[k]:
                 kind, why = "nonfinite", "the input holds NaN or infinite values"
             elif outside[k]:
-                place = int(((x < limits.lowest) | (x > limits.highest))[k].nonzero()[0])
+                place = int(beyond[k].nonzero()[0])
                 kind, why = "error", f"feature {place} = {float(x[k, place]):.6g} lies outside the domain"
-            elif not torch.isfinite(outputs[k]).all():
+            elif not outputs_finite[k]:
                 kind, why = "nonfinite", "the network's outputs are NaN or infinite here"
             elif least[k] <= 0 and self.told_labels:
-                kind, why = "misclassified", f"the network decides {int(decided[k])} here, not {int(labels[k])}"
+                kind, why = "misclassified", f"the network decides {decided[k]} here, not {labels_[k]}"
             elif least[k] <= 0 and self.told_spec:
                 kind, why = "misclassified", "the specification does not hold at the input itself"
             elif least[k] <= 0:
                 kind, why = "not_certified", "two classes tie at the input itself"
             elif least[k] <= self.delta:
-                why = f"the margin at the input itself, {float(least[k]):.3g}, is not above delta = {self.delta:g}"
+                why = f"the margin at the input itself, {least[k]:.3g}, is not above delta = {self.delta:g}"
                 kind = "not_certified"
             status.append(kind)
             message.append(why)
@@ -459,7 +464,7 @@ def _empty(x: Tensor, labels: Tensor, groups: int) -> dict[str, Any]:
 
 def _collect(
     parts: list[dict[str, Any]],
-    shape: tuple[int, ...],
+    net: Network,
     basis: Tensor | None,
     spec: Specification | None,
     settings: dict[str, Any],
@@ -474,12 +479,12 @@ def _collect(
             joined[name] = tuple(v for part in values for v in part)
         else:
             tensor = torch.cat(values).cpu()
-            joined[name] = tensor.reshape(-1, *shape) if name in _PER_FEATURE else tensor
+            joined[name] = tensor.reshape(-1, *net.input_shape) if name in _PER_FEATURE else tensor
     if not boxes:
         joined["lower"] = joined["upper"] = None
     if spec is not None:
         joined.update(spec_rows=spec.rows, spec_offset=spec.offset, spec_group=spec.group)
-    return Certificates(**joined, basis=basis, settings=settings)
+    return Certificates(**joined, basis=basis, settings=settings, network=net)
 
 
 _PER_FEATURE = ("x", "eps", "center", "lower", "upper", "capped")

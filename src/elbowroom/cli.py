@@ -66,6 +66,60 @@ def demo(
     run_demo(out, seed=seed)
 
 
+@_command
+def check(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.", show_default=False)],
+    arithmetic: Annotated[str, typer.Option(help="float64, or arb: slow, by python-flint.")] = "float64",
+    deployed: Annotated[
+        str | None, typer.Option(help="float32: prove also the network as executed in float32.", show_default=False)
+    ] = None,
+    network: Annotated[
+        Path | None, typer.Option(help="The network they must speak of; default: the run's own.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Prove every certificate of a run again. Exit status 1 if one fails, 2 if the run cannot be read."""
+    from json import dumps
+
+    from elbowroom.certificate import Certificates
+    from elbowroom.check import api, show
+    from elbowroom.network.files import load_network
+
+    certs = Certificates.load(run)
+    report = api.check(certs, None if network is None else load_network(network), arithmetic, deployed)
+    if json:
+        typer.echo(dumps(show.as_json(report, certs), indent=1))
+    else:
+        show.show(report, certs)
+    if not report:
+        raise typer.Exit(1)
+
+
+@_command
+def export_vnnlib(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for the queries.")] = Path("out/vnnlib"),
+    timeout: Annotated[int, typer.Option(help="Seconds per query, for instances.csv.", min=1)] = 60,
+    float64: Annotated[bool, typer.Option("--float64", help="Write the network in float64.")] = False,
+) -> None:
+    """Write each certificate of a run as a VNN-LIB query, and its network as ONNX, for other verifiers."""
+    import torch
+
+    from elbowroom.certificate import Certificates
+    from elbowroom.network.to_onnx import rounded_constants
+    from elbowroom.vnnlib import export
+
+    certs = Certificates.load(run)
+    dtype = torch.float64 if float64 else None
+    paths = export(certs, None, out, timeout, dtype)
+    count = "1 query" if len(paths) == 1 else f"{len(paths)} queries"
+    typer.echo(f"{count} in {out}, with network.onnx and instances.csv; unsat: the certificate holds")
+    rounded = len(rounded_constants(certs.network, dtype)) if certs.network else 0
+    if rounded:
+        hint = "" if float64 else "; --float64 would hold more of them"
+        typer.echo(f"network.onnx holds {rounded} number{'s' * (rounded > 1)} rounded, named in each query{hint}")
+
+
 def main() -> None:
     """What the command `elbowroom` runs."""
     app(prog_name="elbowroom")

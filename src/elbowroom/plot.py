@@ -70,9 +70,7 @@ def bounding_maps(
             ax.set_yticks([])
         bar = figure.colorbar(shown, ax=axes[:, 1:], shrink=0.9 if rows < 3 else 0.6, pad=0.03)
         if scale == "log":
-            bar.set_label(
-                f"ε: how far a pixel may move either way, of its range [{low:g}, {high:g}]\n(darker: more room)"
-            )
+            bar.set_label(f"ε: how far a pixel may move either way (pixels in [{low:g}, {high:g}])\ndarker: more room")
             _plain_ticks(bar.ax.yaxis, least, most)
         else:
             bar.set_label("1 − 5 ε (the paper's scale; darker: more room)")
@@ -101,7 +99,7 @@ def histogram(
         raise InputError("there is nothing to draw: some model has no eps above zero")
     least, most = min(v.min() for v in values.values()), max(v.max() for v in values.values())
     # The few smallest extents would stretch the axis over decades; they are counted in the first bin.
-    least = max(least, min(float(np.quantile(v, 0.002)) for v in values.values()))
+    smallest, least = least, max(least, min(float(np.quantile(v, 0.005)) for v in values.values()))
     bins = np.geomspace(least * 0.999, most * 1.001, 36)
 
     def draw(figure: Any) -> None:
@@ -117,11 +115,12 @@ def histogram(
         if tau is not None:
             ax.axvline(tau, color="black", ls="--", lw=1.2)
             back = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
-            place: Any = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points", "xytext": (6, 0)}
+            place: Any = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points", "xytext": (12, 0)}
             ax.annotate(f"adversary's\nbudget τ = {tau:g}", (tau, 0.98), va="top", fontsize=9, bbox=back, **place)
         ax.set_xscale("log")
         _plain_ticks(ax.xaxis, least, most)
-        ax.set_xlabel("certified extent ε of a feature" + (f" ({unit})" if unit else "") + ", log scale")
+        about = (f" ({unit})" if unit else "") + ", log scale" + ("; first bar: or less" if smallest < least else "")
+        ax.set_xlabel("certified extent ε of a feature" + about)
         ax.set_ylabel("% of features")
         ax.set_title(title, fontsize=12)
         ax.grid(alpha=0.25, lw=0.6)

@@ -151,7 +151,7 @@ def intervals(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     widths = torch.cat([torch.zeros(1), torch.logspace(-12, 6, 18 * dense + 1)]).double()
     grids = np.linspace(-50, 50, 20 * dense + 1), np.linspace(-4, 4, 16 * dense + 1)
     centres = torch.tensor([*np.concatenate(grids), *SPECIAL], dtype=torch.float64)
-    shares = (0.0, 0.3, 0.5, 1.0) if FULL else (0.0, 0.4, 1.0)
+    shares = (0.0, 0.3, 0.5, 1.0) if FULL else (0.0, 0.5, 1.0)
     lower = torch.cat([(centres[:, None] - widths * share).flatten() for share in shares]).to(dtype)
     upper = torch.cat([(centres[:, None] + widths * (1 - share)).flatten() for share in shares]).to(dtype)
     start = centres.to(dtype)

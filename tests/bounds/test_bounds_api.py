@@ -49,7 +49,7 @@ def test_pythons_numbers_are_not_rounded():
     above = linear_specification(torch.ones(1, 1))
     assert not verify(net, [0.1], [0.3], spec=above)
     assert float(bounds(net, [0.1], [0.3]).lower) <= 0
-    assert verify(net, [np.nextafter(0.1, 1)], [0.3], spec=above)
+    assert verify(net, [0.1 + 1e-12], [0.3], spec=above)
     big = 2**24 + 1
     assert bounds(net, [big], [big]).layers["input"].lower.item() == big
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.bounds.linear import Budget
-from elbowroom.bounds.propagate import Propagation, method_named
+from elbowroom.bounds.propagate import Propagation, check_margin, method_named
 from elbowroom.check.prove import Hints, prove
 from elbowroom.check.strict import Area
 from elbowroom.errors import InputError
@@ -99,6 +99,7 @@ def verify(
     `spec`: something else to prove of the outputs.
     """
     method_named(method)
+    check_margin(margin)
     low, high = corners_of(net, lower, upper, torch.float64)
     chosen: Tensor | None = None
     if spec is None:

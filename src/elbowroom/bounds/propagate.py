@@ -49,6 +49,11 @@ def method_named(name: str) -> Method:
         raise InputError(f"unknown bounds {name!r}; choose one of {', '.join(METHODS)}") from None
 
 
+def check_margin(name: str) -> None:
+    if name not in ("direct", "logits"):
+        raise InputError(f'margin must be "direct" or "logits", got {name!r}')
+
+
 class Propagation:
     """Bounds of all layers over an input set. `lower[i]`, `upper[i]`: `b x *shape` of node i."""
 
@@ -164,11 +169,8 @@ class Propagation:
 
     def margins(self, spec: Specification, margin: str) -> Tensor:
         """Proved margins, `b x g`: the specification holds on the whole set where all are positive."""
-        if margin == "direct":
-            return spec.reduce(self.rows_direct(spec))
-        if margin == "logits":
-            return spec.reduce(self.rows_logits(spec))
-        raise InputError(f'margin must be "direct" or "logits", got {margin!r}')
+        check_margin(margin)
+        return spec.reduce(self.rows_direct(spec) if margin == "direct" else self.rows_logits(spec))
 
     def _rows_by_intervals(self, rows: Tensor) -> Tensor:
         """Rows carried back through the last affine operations, then met with the intervals found there."""

@@ -19,12 +19,14 @@ from torch import Tensor
 from elbowroom.check.rounding import SAFE, U, down, up
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
 
 # What is trusted of the mathematical library: exp, expm1, log1p, tanh, atan, erfc and divisions built on them are
 # within this relative error, and within TINY absolutely where they underflow.
 LIBRARY = 16 * U
 TINY = 1e-300
-# Inflection points are rounded to float64; on the sliver between, convexity fails by less than this per width squared.
+# Inflection points are rounded to float64. On the sliver between, under 5e-16 wide, the second derivative has the wrong
+# sign by under 1e-15, so a tangent is crossed by less than this per width.
 SLIVER = 1e-30
 
 
@@ -44,6 +46,7 @@ class Smooth:
     `bends(op)`: inflection points in order; `convex`: whether the piece left of the first one is convex.
     `least(op)`: (where, value rounded down) of the minimum inside, for functions that are not monotone.
     `kinks(op)`: where the slope jumps. `slope_terms(op, x)`: the size of what is added up to get the slope.
+    `factor(op)`: what the result of a library function, and so its underflow, may be multiplied by.
     """
 
     value: Callable[[Any, Tensor], Tensor]
@@ -54,6 +57,17 @@ class Smooth:
     least: Callable[[Any], tuple[float, float] | None] = lambda op: None
     kinks: Callable[[Any], tuple[float, ...]] = lambda op: ()
     slope_terms: Callable[[Any, Tensor], Tensor] | None = None
+    factor: Callable[[Any], float] = lambda op: 1.0
+
+    def tiny(self, op: Any) -> float:
+        """An absolute error where something underflowed."""
+        return TINY * max(1.0, self.factor(op))
+
+
+def unfit(net: Network) -> list[str]:
+    """Reasons, node by node, why the network's activations have no enclosure here."""
+    missing = (n for n in net.nodes[1:] if not isinstance(n.op, (ops.Affine, ops.MaxPool)) and type(n.op) not in TABLE)
+    return [f"{n.name}: {n.op.name} has no enclosure" for n in missing]
 
 
 def interval(op: ops.Activation, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,7 +101,7 @@ def _inside(point: float, l: Tensor, u: Tensor) -> Tensor:
 
 def _enclose(row: Smooth, op: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     value = row.value(op, x)
-    error = (value.abs() * row.error(op, x) + TINY) * SAFE
+    error = (value.abs() * row.error(op, x) + row.tiny(op)) * SAFE
     return down(value - error), up(value + error)
 
 
@@ -113,8 +127,11 @@ def _gap(op: Any, k: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Below and above `sigma(x) - k x` for a piecewise linear sigma."""
     value, product = op(x), k * x
     gap = value - product
-    # The value of a leaky ReLU is a rounded product, and so is k x; their exactness is the common case.
-    exact = ((value == 0) | (value == x)) & ((k == 0) | (k == 1) | (x == 0))
+    # k x is a rounded product, and so is a leaky ReLU's value left of zero (where it may underflow); elsewhere all is
+    # exact, which is the common case.
+    exact = (k == 0) | (k == 1) | (x == 0)
+    if isinstance(op, ops.LeakyReLU):
+        exact = exact & (x >= 0)
     error = torch.where(
         exact & ((gap == 0) | (value == 0) | (product == 0)), 0.0, (value.abs() + product.abs()) * (4 * U) + TINY
     )
@@ -195,13 +212,15 @@ def _smooth_extreme(row: Smooth, op: Any, k: Tensor, l: Tensor, u: Tensor, lower
             result = torch.minimum(result, ends)
             continue
         p = _turning_point(row, op, k, a, b)
-        # At a kink the slope is the one of this piece: that just inside it.
-        inner = torch.where(p == a, torch.nextafter(p, b), p) if row.kinks(op) else p
+        inner = p
+        for kink in row.kinks(op):
+            # The slope of this piece at the kink it starts from: that just inside.
+            inner = torch.where(p == kink, torch.where(b > p, torch.nextafter(p, b), p), inner)
         computed = row.slope(op, inner)
         tilt = sign * (computed - k)
         terms = computed.abs() if row.slope_terms is None else row.slope_terms(op, inner)
         # How far the true tilt may be from the computed one.
-        doubt = terms * (row.error(op, p) + 4 * LIBRARY) + (computed.abs() + k.abs()) * (4 * U) + TINY
+        doubt = terms * (row.error(op, p) + 4 * LIBRARY) + (computed.abs() + k.abs()) * (4 * U) + row.tiny(op)
         doubt = doubt * SAFE
         fall_left = torch.minimum(tilt * (a - p), torch.zeros_like(p))
         fall_right = torch.minimum(tilt * (b - p), torch.zeros_like(p))
@@ -215,12 +234,17 @@ def _smooth_extreme(row: Smooth, op: Any, k: Tensor, l: Tensor, u: Tensor, lower
 
 def _turning_point(row: Smooth, op: Any, k: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """About where `sigma' = k` in `[a, b]`, on which sigma' is monotone; an end where it is nowhere."""
+    first, last = a, b
     rising = row.slope(op, a) < k
     for _ in range(64):
         mid = a / 2 + b / 2
         before = (row.slope(op, mid) < k) == rising
         a, b = torch.where(before, mid, a), torch.where(before, b, mid)
-    return torch.where((row.slope(op, a) - k).abs() < (row.slope(op, b) - k).abs(), a, b)
+    best, miss = b, (row.slope(op, b) - k).abs()
+    for other in (a, first):  # where sigma' - k does not change sign, bisection runs to the wrong end half of the time
+        closer = (row.slope(op, other) - k).abs()
+        best, miss = torch.where(closer < miss, other, best), torch.minimum(closer, miss)
+    return torch.minimum(torch.maximum(best, first), last)  # halves of subnormal numbers may have left the piece
 
 
 def _smooth_slopes(row: Smooth, op: Any, l: Tensor, u: Tensor, parallel: bool) -> tuple[Tensor, Tensor]:
@@ -295,10 +319,10 @@ def _gelu_slope(op: ops.GELU, x: Tensor) -> Tensor:
 
 
 def _gelu_error(op: ops.GELU, x: Tensor) -> Tensor:
-    """The argument's rounding grows in the tail: by x^2 (erfc), by the cubic in it (tanh)."""
-    y = x.abs().clamp_max(1e3)
+    """The argument's rounding grows in the left tail: by x^2 (erfc), by the cubic in it (tanh)."""
+    y = (-x).clamp(0, 1e3)
     growth = 4 * y * y if not op.tanh else 16 * (y + y**3)
-    return LIBRARY * (1 + growth)
+    return LIBRARY * (2 + growth)
 
 
 def _silu_slope(op: Any, x: Tensor) -> Tensor:
@@ -326,8 +350,8 @@ def _elu_slope(op: ops.ELU, x: Tensor) -> Tensor:
 
 
 def _argument_error(op: Any, x: Tensor) -> Tensor:
-    """Relative error of functions like e^x whose argument is itself rounded (beta x)."""
-    return LIBRARY * (1 + (getattr(op, "beta", 1.0) * x).abs().clamp_max(1e3))
+    """Relative error of functions that are like e^x in the left tail and whose argument is itself rounded (beta x)."""
+    return LIBRARY * (2 + (-getattr(op, "beta", 1.0) * x).clamp(0, 1e3))
 
 
 def _plain(op: Any, x: Tensor) -> Tensor:
@@ -364,8 +388,15 @@ TABLE: dict[type[ops.Activation], Any] = {
     ops.Sigmoid: Smooth(_plain, _sigmoid_slope, _zero, convex=True),
     ops.Tanh: Smooth(_plain, _tanh_slope, _zero, convex=True),
     ops.Arctan: Smooth(_plain, lambda op, x: 1 / (1 + x * x), _zero, convex=True),
-    ops.Softplus: Smooth(_plain, lambda op, x: torch.sigmoid(op.beta * x), _none, True, _argument_error),
-    ops.ELU: Smooth(_plain, _elu_slope, _none, convex=True, kinks=_zero),
+    ops.Softplus: Smooth(
+        _plain,
+        lambda op, x: torch.sigmoid(op.beta * x),
+        _none,
+        convex=True,
+        error=_argument_error,
+        factor=lambda op: 1 / op.beta,
+    ),
+    ops.ELU: Smooth(_plain, _elu_slope, _none, convex=True, kinks=_zero, factor=lambda op: op.alpha),
     ops.SiLU: Smooth(
         _plain,
         _silu_slope,

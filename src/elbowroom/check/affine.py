@@ -8,18 +8,39 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elbowroom.check.rounding import SAFE, U
+from elbowroom.check.rounding import ETA, SAFE, U
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
-from elbowroom.network.graph import Node
+from elbowroom.network.graph import Network, Node
 
 # Operations that only move numbers about.
 MOVES = (ops.Reshape, ops.Transpose, ops.Slice, ops.Pad, ops.Concat)
+SUMS = (ops.Linear, ops.Conv, ops.BatchNorm, ops.AvgPool, ops.Mean, ops.Scale, ops.Divide, ops.Shift, ops.Add)
+
+
+def unfit(net: Network) -> list[str]:
+    """Reasons, node by node, why the analysis does not cover the network's affine operations."""
+    reasons = []
+    for node in net.nodes[1:]:
+        if isinstance(node.op, ops.Affine) and type(node.op) not in (*MOVES, *SUMS):
+            reasons.append(f"{node.name}: {node.op.name} has no rounding analysis")
+        if isinstance(node.op, ops.BatchNorm):
+            # The factor is derived, with relative errors only: none of its steps may leave float64's range.
+            wide = node.op.map_tensors(lambda t: t.double())
+            assert isinstance(wide, ops.BatchNorm)
+            inside, scale = wide.var + wide.eps, wide.scale()
+            weight = torch.ones_like(scale) if wide.weight is None else wide.weight
+            if not bool(((inside > 1e-290) & (inside < 1e290) & ((scale.abs() > 1e-290) | (weight == 0))).all()):
+                reasons.append(f"{node.name}: BatchNorm's variance plus eps, or its factor, is too small or too large")
+    return reasons
 
 
 @dataclass(frozen=True)
 class Terms:
-    """`forward`, `adjoint`: how many roundings lie behind one output of `f(x)` and of `a @ L`; 0 if exact."""
+    """`forward`, `adjoint`: how many roundings lie behind one output of `f(x)` and of `a @ L`; 0 if exact.
+
+    Neither is less than the number of products behind that output, each of which may underflow.
+    """
 
     forward: int
     adjoint: int
@@ -65,7 +86,7 @@ def offset(node: Node, shapes: list[ops.Shape], like: Tensor) -> tuple[Tensor, T
     value = op(*zeros)
     error = torch.zeros_like(value)
     if isinstance(op, ops.BatchNorm):
-        error = 16 * U * SAFE * size_of_offset(node, value)
+        error = 16 * U * SAFE * size_of_offset(node, value) + 2 * ETA
     return value, error
 
 

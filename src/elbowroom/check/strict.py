@@ -18,6 +18,7 @@ from torch import Tensor
 from elbowroom.check import affine
 from elbowroom.check.activations import Lines, interval, lines
 from elbowroom.check.rounding import ETA, SAFE, U, down, gamma, up
+from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 
@@ -46,6 +47,17 @@ class Area:
 
         return Area(of(self.lower), of(self.upper), of(self.center), of(self.radius), self.p, self.basis)
 
+    @property
+    def is_box(self) -> bool:
+        return self.lower is not None and self.upper is not None
+
+    def sensible(self) -> Tensor:
+        """Which inputs' regions are what they say, `b`: corners in order, radii that are not negative, no NaN."""
+        if self.lower is not None and self.upper is not None:
+            return (self.lower <= self.upper).all(1)
+        assert self.center is not None and self.radius is not None
+        return (torch.isfinite(self.center) & (self.radius >= 0)).all(1)
+
     def hull(self) -> tuple[Tensor, Tensor]:
         """A box around the region."""
         if self.lower is not None and self.upper is not None:
@@ -58,9 +70,11 @@ class Area:
                 reach = (size * reach[:, None]).sum(-1)
             elif self.p == 2:
                 reach = (size * reach[:, None]).square().sum(-1).sqrt()
-            else:
+            elif self.p == 1:
                 reach = (size * reach[:, None]).amax(-1)
-            reach = reach * SAFE + 1e-150  # squares below may underflow to nothing
+            else:
+                raise InputError(f"the strict check knows the norms 1, 2 and infinity, not {self.p}")
+            reach = reach * SAFE + 1e-150  # squares of numbers under 1e-160 may have vanished
         return down(self.center - reach), up(self.center + reach)
 
     def least(self, a: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,18 +91,20 @@ class Area:
         doubt = torch.zeros_like(a)
         if self.basis is not None:
             # a Q is rounded; each coordinate of v is at most 1 in size, whatever the norm.
-            doubt = gamma(n + 1) * (a.abs() @ self.basis.abs()) + n * ETA
+            doubt = gamma(n + 1) * (a.abs() @ self.basis.abs()) + (n + 2) * ETA
             a = a @ self.basis
-        error = error + (doubt * reach).sum(-1) * SAFE
+        error = error + (doubt * reach).sum(-1) * SAFE + 2 * n * ETA
         scaled = a.abs() * reach
         if self.p == math.inf:
             spread = scaled.sum(-1)
         elif self.p == 2:
-            # Scaled by the largest entry, so that squares neither overflow nor vanish.
+            # Scaled by the largest entry, so that squares neither overflow nor all vanish.
             top = scaled.amax(-1, keepdim=True).clamp_min(torch.finfo(a.dtype).tiny)
             spread = (scaled / top).square().sum(-1).sqrt() * top.squeeze(-1)
-        else:
+        elif self.p == 1:
             spread = scaled.amax(-1)
+        else:
+            raise InputError(f"the strict check knows the norms 1, 2 and infinity, not {self.p}")
         spread = spread * (1 + 2 * gamma(n + 8)) + n * ETA
         value = middle - spread
         return value, error + 2 * U * (middle.abs() + spread)
@@ -104,7 +120,6 @@ class StrictBounds:
 
     `lower[i]`, `upper[i]`: `b x *shape`. `noise`: errors the network as executed adds of its own.
     """
-
 
     def __init__(self, net: Network, area: Area, parallel: bool, noise: Noise | None = None) -> None:
         self.net, self.area, self.parallel, self.noise = net, area, parallel, noise
@@ -158,9 +173,7 @@ class StrictBounds:
         assert isinstance(op, ops.Affine)
         shapes = [self.net.nodes[j].shape for j in node.inputs]
         count = affine.terms(node, shapes).forward
-        if count == 0 and not isinstance(op, ops.Pad):
-            return op(*lows), op(*highs)
-        if isinstance(op, ops.Pad):
+        if count == 0:
             return op(*lows), op(*highs)
         middle = [l / 2 + u / 2 for l, u in zip(lows, highs)]
         radius = [up(torch.maximum(u - m, m - l)) for l, m, u in zip(lows, middle, highs)]
@@ -168,20 +181,27 @@ class StrictBounds:
         rounding = gamma(count + 4)
         spread = op.absolute().linear(*(r + rounding * m.abs() for r, m in zip(radius, middle)))
         spread = (spread + rounding * affine.size_of_offset(node, center)) * (1 + 2 * rounding) + count * ETA
-        return down(center - spread), up(center + spread)
+        # A partial sum that overflowed says nothing about the sum: the step down from infinity is a finite number.
+        lost = ~(torch.isfinite(center) & torch.isfinite(spread))
+        return (
+            torch.where(lost, -torch.inf, down(center - spread)),
+            torch.where(lost, torch.inf, up(center + spread)),
+        )
 
     def _pool(self, i: int, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         node = self.net.nodes[i]
         op = node.op
         assert isinstance(op, ops.MaxPool)
         windows = op.windows(self.net.nodes[node.inputs[0]].shape).to(low.device)
+        if bool((windows < 0).all(1).any()):
+            raise UnsupportedError(f"{node.name}: a window of this MaxPool lies in the padding alone")
         b, c = low.shape[:2]
         spatial = low[0, 0].numel()
-        least = torch.finfo(low.dtype).min
-        views = [torch.cat([t.flatten(2), t.new_full((b, c, 1), least)], -1)[:, :, windows] for t in (low, high)]
-        j = views[0].argmax(-1, keepdim=True)
+        views = [torch.cat([t.flatten(2), t.new_full((b, c, 1), -torch.inf)], -1)[:, :, windows] for t in (low, high)]
+        # Padding is never chosen, not even where nothing is known of the real entries.
+        j = views[0].clamp_min(torch.finfo(low.dtype).min).where(windows >= 0, -torch.inf).argmax(-1, keepdim=True)
         l_j, u_j = (v.gather(-1, j).squeeze(-1) for v in views)
-        others = views[1].scatter(-1, j, least).amax(-1)
+        others = views[1].scatter(-1, j, -torch.inf).amax(-1)
         # max <= max(x_j, v) with v the others' largest; a line over [l_j, u_j], valid if it is above both ends.
         v = torch.maximum(others, l_j)
         top = torch.maximum(u_j, v)
@@ -198,7 +218,10 @@ class StrictBounds:
         return views[0].amax(-1).reshape(shape), views[1].amax(-1).reshape(shape)
 
     def _prepare(self, i: int, added: Tensor) -> None:
-        """The error that carrying coefficients past node i costs, per unit of their size: `b x *shape`."""
+        """The error that carrying coefficients past node i costs, per unit of their size: `b x *shape`.
+
+        Coefficients may be large where values are tiny, so the underflow of these bounds themselves is added, too.
+        """
         node = self.net.nodes[i]
         shapes = [self.net.nodes[j].shape for j in node.inputs]
         sizes = [self.size(j) for j in node.inputs]
@@ -207,21 +230,20 @@ class StrictBounds:
             steepest = torch.maximum(line.k_l.abs(), line.k_u.abs())
             offset = torch.maximum(line.m_l.abs(), line.m_u.abs())
             below = sizes[0].flatten(1).gather(1, self.source[i]) if i in self.source else sizes[0].flatten(1)
-            roundings = 2 + (math.prod(node.op.kernel) if isinstance(node.op, ops.MaxPool) else 0)
-            carried = gamma(roundings) * steepest * below.reshape(steepest.shape)
+            carried = gamma(_roundings(node.op)) * (steepest * below.reshape(steepest.shape))
             weight = carried + gamma(2 * node.size + 2) * offset + added
         else:
             assert isinstance(node.op, ops.Affine)
             count = affine.terms(node, shapes).adjoint
             weight = added
             if count:
-                weight = weight + gamma(count + 2) * (node.op.absolute().linear(*sizes) * SAFE + count * ETA)
+                weight = weight + gamma(count + 2) * (node.op.absolute().linear(*sizes) * SAFE)
             found = affine.offset(node, shapes, sizes[0])
             self._offsets[i] = found
             if found is not None:
                 value, doubt = found
                 weight = weight + gamma(node.size + 2) * value.abs() + doubt
-        self._weights[i] = weight * SAFE
+        self._weights[i] = weight * SAFE + 4 * ETA
 
     # --- rows
 
@@ -283,7 +305,7 @@ class StrictBounds:
             part = part.reshape(*lead, *net.nodes[j].shape)
             if j in coefficients:
                 part = coefficients[j] + part
-                total.doubt(2 * U * _dot(part.abs().flatten(2), self.size(j)[chosen].flatten(1)))
+                total.doubt(2 * U * _dot(part.abs().flatten(2), self.size(j)[chosen].flatten(1)) + ETA)
             coefficients[j] = part
 
         while coefficients:
@@ -310,7 +332,7 @@ class StrictBounds:
                 total.add(_dot(positive, line.m_l) + _dot(negative, line.m_u))
                 below = positive * line.k_l[:, None] + negative * line.k_u[:, None]
                 j = node.inputs[0]
-                total.doubt(ETA * self.size(j)[chosen].flatten(1).sum(1, keepdim=True))
+                total.doubt(_roundings(node.op) * ETA * (self.size(j)[chosen].flatten(1).sum(1, keepdim=True) + 1))
                 if k in self.source:
                     at = self.source[k][chosen][:, None].expand(-1, lead[1], -1)
                     below = below.new_zeros(*lead, net.nodes[j].size).scatter_add_(2, at, below)
@@ -323,7 +345,7 @@ class StrictBounds:
             shapes = [net.nodes[j].shape for j in node.inputs]
             count = affine.terms(node, shapes).adjoint
             for j, part in zip(node.inputs, node.op.adjoint(a.flatten(0, 1), shapes)):
-                total.doubt(count * ETA * self.size(j)[chosen].flatten(1).sum(1, keepdim=True))
+                total.doubt(count * ETA * (self.size(j)[chosen].flatten(1).sum(1, keepdim=True) + 1))
                 give(j, part)
         return total.below()
 
@@ -339,9 +361,18 @@ class StrictBounds:
             below, above = torch.maximum(below, self.lower[-1]), torch.minimum(above, self.upper[-1])
             value = _dot(rows.clamp_min(0), below) + _dot(rows.clamp_max(0), above)
             size = _dot(rows.abs(), torch.maximum(below.abs(), above.abs()))
-            value = down(value + offset - (gamma(2 * rows.shape[-1] + 4) * (size + offset.abs()) * SAFE + 4 * ETA))
+            count = 2 * rows.shape[-1] + 4
+            value = down(value + offset - (gamma(count) * (size + offset.abs()) * SAFE + count * ETA))
             found = torch.maximum(found, torch.where(torch.isfinite(value), value, -torch.inf))
         return found
+
+
+def _roundings(op: ops.Operation) -> int:
+    """How many roundings lie behind a coefficient carried past an activation, or past max-pooling.
+
+    There it is a sum over the windows that chose the same entry: at most as many as the kernel has places.
+    """
+    return 2 + (math.prod(op.kernel) if isinstance(op, ops.MaxPool) else 0)
 
 
 class _Total:

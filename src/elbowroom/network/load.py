@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from elbowroom.errors import InputError
+from elbowroom.network.files import SUFFIX, load_network
 from elbowroom.network.from_torch import dtype_of, from_torch
 from elbowroom.network.graph import Graph, Network
 from elbowroom.network.operations import Divide, Shape, Shift
 
 
 def load(
-    model: nn.Module | Network,
+    model: nn.Module | Network | str | os.PathLike[str],
     input_shape: Sequence[int] | None = None,
     mean: Any = None,
     std: Any = None,
@@ -25,7 +26,8 @@ def load(
 ) -> Network:
     """Reads a model as a `Network`.
 
-    `model`: a `torch.nn.Module`, read in eval mode and left as it is, or a `Network`.
+    `model`: a `torch.nn.Module`, read in eval mode and left as it is, a `Network`, or the path of a file that
+    `save_network` wrote.
     `input_shape`: the shape of one input, without the batch axis; needed for a module.
     `mean`, `std`: where the model was trained on `(x - mean) / std`, give them here: the division becomes
     part of the network, and inputs, regions and results stay in the raw units of `x`. A number, one
@@ -35,6 +37,8 @@ def load(
     the decision of the given `Network`.
     """
     shape = None if input_shape is None else _shape(input_shape)
+    if isinstance(model, str | os.PathLike) and os.fspath(model).endswith(SUFFIX):
+        model = load_network(model)
     if isinstance(model, Network):
         if shape not in (None, model.input_shape):
             raise InputError(f"input_shape is {shape}, but the network takes {model.input_shape}")
@@ -51,7 +55,7 @@ def load(
         at = _normalise(graph, mean, std, torch.promote_types(dtype_of(model), torch.float32))
         return graph.network(from_torch(model, graph, at), "max" if decision is None else decision)
     what = f"the file {os.fspath(model)!r}" if isinstance(model, str | os.PathLike) else type(model).__name__
-    raise InputError(f"cannot load {what}: only torch.nn.Module and Network objects are read so far")
+    raise InputError(f"cannot load {what}: only torch.nn.Module and Network objects and {SUFFIX} files are read so far")
 
 
 def _shape(shape: Any) -> Shape:

@@ -62,7 +62,7 @@ class Problem:
     def jacobian(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Margins, `b x g`, and their derivatives by the region's sides, `b x g x s`.
 
-        Rows that stay far from violated for all inputs alike are not differentiated (zeros).
+        One evaluation serves all margins: the bounds keep their Jacobians between the calls of autograd.
         """
         positions = self.index.cpu()
         self.work.evaluations[positions] += 1

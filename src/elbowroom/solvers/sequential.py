@@ -19,11 +19,13 @@ from elbowroom.solvers.problem import Problem, Solution
 @dataclass(frozen=True)
 class Sequential:
     """`gradients`: at most so many linearisations. `gain`: an input is done when the mean log width grows by less.
-    `tolerance`: of scaling to the boundary."""
+    `tolerance`: of scaling to the boundary on the way, `polish`: of the last one (so that the answer does not
+    depend on how it was reached). `retries`: shorter steps tried where one did not improve."""
 
     gradients: int = 4
-    gain: float = 2e-3
-    tolerance: float = 4e-4
+    gain: float = 5e-4
+    tolerance: float = 1e-3
+    polish: float = 4e-5
     retries: int = 2
 
     def solve(self, problem: Problem, start: Tensor) -> Solution:
@@ -59,6 +61,8 @@ class Sequential:
                 if not len(pending):
                     break
             active = active[gained >= self.gain]
+        factor = to_boundary(problem, best, tolerance=self.polish)
+        best = problem.region.grow(best, factor.clamp_min(1))
         return Solution(best, f"sequential: at most {self.gradients} linearisations")
 
 

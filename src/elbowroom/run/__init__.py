@@ -1,0 +1,1 @@
+"""Runs: certificates of many inputs, on disk."""
