@@ -331,7 +331,7 @@ class _Task:
             return plain(inputs, index) - 1.02 * short[_positions(problem.index, index)]
 
         stricter = dataclasses.replace(problem, evaluate=margins, at_input=problem.at_input - 1.02 * short[:, 0])
-        return problem.region.grow(theta, to_boundary(stricter, theta).clamp_max(1))
+        return problem.region.grow(theta, to_boundary(stricter, theta)[0].clamp_max(1))
 
     def _prove(self, claim: _Claim, spec: Specification) -> Tensor:
         return prove(self.net, claim.area(), spec.rows, spec.offset, spec.group, self.hints, self.deployed)

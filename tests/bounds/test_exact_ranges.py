@@ -15,7 +15,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.regions.input_set import InputSet
 from elbowroom.specification import linear_specification
-from support import FULL, KINDS, METHODS, Builder, cases, magnitudes, mlp, random_region
+from support import ACTIVATIONS, FULL, KINDS, METHODS, Builder, cases, magnitudes, mlp, random_region
 
 AFFINE = (
     "linear", "conv", "batch norm", "average pool", "mean", "slice", "transpose", "pad", "scale", "divide", "shift",
@@ -71,6 +71,29 @@ def test_one_linear_layer_is_exact_for_every_method(method):
     found = bounds(net, lower, upper, method)
     torch.testing.assert_close(found.lower[0], weight.clamp_max(0).sum(1) + bias, rtol=1e-13, atol=1e-14)
     torch.testing.assert_close(found.upper[0], weight.clamp_min(0).sum(1) + bias, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@cases(0.5)
+@given(low=st.floats(-4, 4), width=st.floats(0.05, 6))
+def test_an_activation_minus_its_chord_is_bounded_exactly(activation, low, width):
+    """`sigma(x) - k x`, k the chord's slope: parallel lines cancel, and the bound is the gap between them."""
+    op = ACTIVATIONS[activation]
+    l, u = torch.tensor([[low]], dtype=torch.float64), torch.tensor([[low + width]], dtype=torch.float64)
+    slope = (op(u) - op(l)) / (u - l)
+    graph = Graph((1,))
+    net = graph.network(graph.add(ops.Add(), graph.add(op, graph.input), graph.add(ops.Scale(-slope[0]), graph.input)))
+    values = net(
+        torch.cat([low + width * torch.linspace(0, 1, 4001, dtype=torch.float64), torch.tensor([0.0])]).clamp(
+            low, low + width
+        )[:, None]
+    )
+    found = Propagation(net, InputSet.box(l, u), method_named("quadratic"))
+    assert float(found.lower[-1]) <= float(values.min()) + 1e-13
+    assert float(found.upper[-1]) >= float(values.max()) - 1e-13
+    allowed = 2 * (width / 4000) * width + 1e-13  # the grid may miss an extreme, or the kink of one
+    assert float(found.lower[-1]) >= float(values.min()) - allowed
+    assert float(found.upper[-1]) <= float(values.max()) + allowed
 
 
 # ---------------------------------------------------------------------------------------------------------------

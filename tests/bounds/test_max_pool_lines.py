@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from elbowroom.bounds.propagate import Propagation, method_named
 from elbowroom.bounds.relaxations import max_pool_interval, max_pool_lines
 from elbowroom.network import operations as ops
-from elbowroom.network.graph import Network
+from elbowroom.network.graph import Graph, Network
 from elbowroom.regions.input_set import InputSet
 from support import METHODS, cases
 
@@ -108,3 +108,36 @@ def test_adaptive_lines_are_no_looser_than_parallel_ones():
     ]
     assert bool((ends[0] <= ends[2] + 1e-14).all())
     assert bool((ends[1] <= ends[3] + 1e-14).all())
+
+
+def pool_minus_input(n, k):
+    """`max(x_1, ..., x_n) - x_k`: with lines of slope 1 through x_k what is left of the bound is its intercept."""
+    graph = Graph((1, n))
+    pooled = graph.add(ops.Reshape((1,)), graph.add(ops.MaxPool((n,), (n,)), graph.input))
+    own = graph.add(ops.Reshape((1,)), graph.add(ops.Slice(1, k, k + 1), graph.input))
+    return graph.network(graph.add(ops.Add((1.0, -1.0)), pooled, own))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@cases()
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 4), width=st.sampled_from([0.1, 1.0, 3.0]))
+def test_a_maximum_minus_one_of_its_inputs(method, seed, n, width):
+    rng = np.random.default_rng(seed)
+    l, u = intervals(rng, (1, n), width)
+    for k in range(n):
+        others = [i for i in range(n) if i != k]
+        exact_low = (l[:, 0, others].amax(1) - u[:, 0, k]).clamp_min(0)
+        exact_high = (u[:, 0, others].amax(1) - l[:, 0, k]).clamp_min(0)
+        found = Propagation(pool_minus_input(n, k), InputSet.box(l, u), method_named(method))
+        assert bool((found.lower[-1][:, 0] <= exact_low + 1e-13).all())
+        assert bool((found.upper[-1][:, 0] >= exact_high - 1e-13).all())
+        if method in ("quadratic", "combined"):
+            chosen = l[:, 0].argmax(1) == k
+            torch.testing.assert_close(found.upper[-1][chosen, 0], exact_high[chosen], rtol=0, atol=1e-13)
+
+
+def test_parallel_lines_are_parallel():
+    op = ops.MaxPool((2, 2), (1, 1))
+    l, u = intervals(np.random.default_rng(3), (1, 4, 4), 1.0)
+    lines = max_pool_lines(op.windows((1, 4, 4)), l, u, (l + u) / 2, (1, 3, 3), True)
+    assert bool((lines.lower_slope == lines.upper_slope).all())

@@ -158,6 +158,12 @@ def test_only_certified_inputs_are_checked(tmp_path):
     assert (report.margins[:2] == -torch.inf).all() and (report.margins[2:] > 0).all()
 
 
+def test_a_run_without_certificates(tmp_path):
+    net, x = network(), inputs(2)
+    report = check(stored(er.certify(net, x, (net(x).argmax(1) + 1) % 4), tmp_path))
+    assert report and report.counts == {"proved": 0, "failed": 0, "no certificate": 2}
+
+
 # --------------------------------------------------------------------------------------------------------------
 # Forgeries: the files are sound, the claim is not
 
@@ -333,15 +339,15 @@ def test_rotated_shapes_that_are_not_what_they_say(rotated, tmp_path, name):
     assert not words or all(words in m for m in report.message)
 
 
-def test_an_input_beside_its_region_is_proved_by_itself(monkeypatch):
+def test_an_input_beside_its_region_is_proved_by_itself():
     """Rounding may put x a hair outside a rotated region; what is said of it must then not rest on the region."""
     net = Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 0.0], [0.0, 0.0]]).double())])
     x = torch.tensor([[1.0, 0.0]]).double()
     certs = er.certify(net, x, region=er.Oblique(torch.eye(2)), max_eps=0.5)
     assert check(certs)
-    # A region around (0.5, 0), on whose edge the input would be -1e-12: beside it, and decided otherwise.
-    beside = torch.tensor([[-1e-12, 0.0]]).double()
-    center, eps = torch.tensor([[0.5, 0.0]]).double(), torch.tensor([[0.5 - 1e-14, 0.25]]).double()
+    # A region around (0.5, 0), which ends at 1e-12, and an input at -1e-12: beside it, and decided otherwise.
+    rows = [[-1e-12, 0.0]], [[0.5, 0.0]], [[0.5 - 1e-12, 0.25]]
+    beside, center, eps = (torch.tensor(row, dtype=torch.float64) for row in rows)
     forged = dataclasses.replace(certs, x=beside, center=center, eps=eps, geomean=certs.geomean * 0)
     report = check(forged)
     assert not report.passed.any() and "decides 1 at the input itself, not 0" in report.message[0]
@@ -368,7 +374,7 @@ def test_extents_are_compared_in_exact_arithmetic():
 # Ways to call it
 
 
-def test_the_network_may_be_given(boxes, tmp_path):
+def test_the_network_may_be_given(boxes):
     assert check(boxes, network())
     assert check(dataclasses.replace(boxes, network=None), network())
     with pytest.raises(er.InputError, match="do not carry their network"):
@@ -410,7 +416,7 @@ def test_one_output_has_no_label():
     assert not report.passed.any() and "one output" in report.message[0]
 
 
-def test_arb(boxes, monkeypatch, tmp_path):
+def test_arb(tmp_path):
     pytest.importorskip("flint")
     some = er.certify(network(sizes=(N, 5, 3)), inputs(3))
     report = check(stored(some, tmp_path), arithmetic="arb")
@@ -423,7 +429,11 @@ def test_arb_does_not_answer_for_float32(monkeypatch):
     from elbowroom.check import arb
 
     certs = er.certify(network().cast(torch.float32), inputs().float(), delta=0.0)
-    monkeypatch.setattr(arb, "prove_arb", lambda net, area, rows, offset, group, hints: torch.ones(len(area.lower), 3))
+
+    def sure(net, area, rows, offset, group, hints):
+        return torch.ones(len(area.lower), 3, dtype=torch.float64)
+
+    monkeypatch.setattr(arb, "prove_arb", sure)
     assert check(certs, arithmetic="arb")
     report = check(certs, arithmetic="arb", deployed="float32")
     assert not report and (report.margins[certs.certified] <= 1).all()

@@ -202,18 +202,11 @@ def test_names_are_made_fit_to_print(tmp_path):
     assert network_hash(again) == network_hash(net)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "words"),
-    [
-        ([ops.Transpose((0, -2)), ops.Reshape((-1,))], "Transpose does not fit"),
-        ([ops.Slice(-1, 0, 1), ops.Reshape((-1,))], "Slice does not fit"),
-    ],
-)
-def test_operations_that_would_touch_the_batch_are_not_saved(tmp_path, nodes, words):
+@pytest.mark.parametrize(("kind", "fields"), [(ops.Transpose, ((0, -2),)), (ops.Slice, (-1, 0, 1))])
+def test_operations_that_would_touch_the_batch_are_not_saved(tmp_path, kind, fields):
     """Read one way by the forward pass and another by the proof: no certificate about such a network means anything."""
-    net = Network.chain((3, 3), nodes)
-    with pytest.raises(er.InputError, match=words):
-        save_network(net, tmp_path / "net.elbowroom")
+    with pytest.raises(er.InputError, match=rf"{kind.__name__} (does not fit|needs)"):
+        save_network(Network.chain((3, 3), [kind(*fields), ops.Reshape((-1,))]), tmp_path / "net.elbowroom")
 
 
 def test_unknown_operations_are_not_saved(tmp_path):
@@ -290,13 +283,13 @@ GRAPH_FORGERIES = {
     "dead end": (setter("Concat", None, "inputs", [18] * 11), r"node 19 \(leakyrelu_19\) leads nowhere"),
     "same name": (setter("Tanh", None, "name", "input"), "used twice"),
     "escape sequence": (setter("Tanh", None, "name", "\x1b[2J"), "cannot be printed"),
-    "batch slice": (setter("Slice", "fields", "axis", -1), "Slice does not fit"),
-    "backward slice": (setter("Slice", "fields", "step", -1), "Slice does not fit"),
-    "batch mean": (setter("Mean", "fields", "axes", [-1]), "Mean does not fit"),
-    "mean of all": (setter("Mean", "fields", "axes", []), "Mean does not fit"),
-    "transpose": (setter("Transpose", "fields", "axes", [0, 1, -3]), "Transpose does not fit"),
-    "batch concat": (setter("Concat", "fields", "axis", -2), "Concat does not fit"),
-    "batch pad": (setter("Pad", "fields", "pads", [0] * 7 + [1]), "Pad does not fit"),
+    "batch slice": (setter("Slice", "fields", "axis", -1), "Slice (does not fit|needs)"),
+    "backward slice": (setter("Slice", "fields", "step", -1), "Slice (does not fit|needs)"),
+    "batch mean": (setter("Mean", "fields", "axes", [-1]), "Mean (does not fit|needs)"),
+    "mean of all": (setter("Mean", "fields", "axes", []), "Mean (does not fit|needs)"),
+    "transpose": (setter("Transpose", "fields", "axes", [0, 1, -3]), "Transpose (does not fit|needs)"),
+    "batch concat": (setter("Concat", "fields", "axis", -2), "Concat (does not fit|needs)"),
+    "batch pad": (setter("Pad", "fields", "pads", [0] * 7 + [1]), "Pad (does not fit|needs)"),
     "kernel": (setter("MaxPool", "fields", "kernel", [2]), "MaxPool does not fit"),
     "zero stride": (setter("MaxPool", "fields", "stride", [0, 0]), "stride should not be zero"),
     "reshape": (setter("Reshape", "fields", "shape", [-1]), "Reshape does not fit"),

@@ -4,6 +4,7 @@ Centres from the inflection points to 1e6 and beyond, widths from nothing over o
 """
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -35,6 +36,13 @@ CENTRES = (
 WIDTHS = (0.0, 1e-323, 1e-308, 1e-100, 1e-16, 1e-12, 1e-8, 1e-5, 1e-3, 0.03, 0.3, 1.0, 3.0, 10.0, 60.0, 1e3, 1e6)
 
 
+@pytest.fixture(autouse=True)
+def bits() -> Iterator[None]:
+    before, ctx.prec = ctx.prec, 400
+    yield
+    ctx.prec = before
+
+
 def intervals(rng: np.random.Generator, count: int | None) -> tuple[Tensor, Tensor]:
     """Pairs `l <= u`; `count` of them, or all."""
     found = []
@@ -62,28 +70,39 @@ def points(op: ops.Activation, rng: np.random.Generator, l: float, u: float) -> 
     return sorted({p for p in inside if l <= p <= u})
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_no_value_leaves_its_enclosure_or_crosses_its_line(name: str) -> None:
+def crossings(name: str, count: int | None) -> list[str]:
+    """Where a value leaves its enclosure, or lies on the wrong side of a line."""
     op = ACTIVATIONS[name]
     rng = np.random.default_rng(1)
-    l, u = intervals(rng, None if FULL else 250)
+    l, u = intervals(rng, count)
     enclosure = interval(op, l, u)
-    both = [(parallel, lines(op, l, u, parallel)) for parallel in (False, True)]
-    finite = [
-        (torch.isfinite(line.m_l) & torch.isfinite(line.m_u)).float().mean().item() for _, line in both
-    ]  # where not, nothing is claimed
-    assert min(finite) == 1.0
-    ctx.prec = 400
+    both = {kind: lines(op, l, u, kind == "parallel") for kind in ("adaptive", "parallel")}
+    for line in both.values():
+        assert all(bool(torch.isfinite(t).all()) for t in line)  # where not, nothing would be claimed
+    found = []
     for i in range(l.shape[1]):
         for x in points(op, rng, float(l[0, i]), float(u[0, i])):
             value, at = activation(op, x, 400), arb(x)
             low, high = (arb(float(t[0, i])) for t in enclosure)
-            where = f"{name} on [{float(l[0, i])!r}, {float(u[0, i])!r}] at {x!r}"
-            assert not (low > value or high < value), f"enclosure: {where}"
-            for parallel, line in both:
+            wrong = ["enclosure"] if low > value or high < value else []
+            for kind, line in both.items():
                 k_l, m_l, k_u, m_u = (arb(float(t[0, i])) for t in line)
-                assert not k_l * at + m_l > value, f"lower line, parallel={parallel}: {where}"
-                assert not k_u * at + m_u < value, f"upper line, parallel={parallel}: {where}"
+                if k_l * at + m_l > value or k_u * at + m_u < value:
+                    wrong.append(f"{kind} line")
+            found += [f"{name} on [{float(l[0, i])!r}, {float(u[0, i])!r}] at {x!r}: {what}" for what in wrong]
+    return found
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_no_value_leaves_its_enclosure_or_crosses_its_line(name: str) -> None:
+    found = crossings(name, None if FULL else 250)
+    assert not found, found[:3]
+
+
+@pytest.mark.parametrize("term", ["LIBRARY", "TINY", "U"])
+def test_a_missing_error_term_is_caught(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, term, 0.0)
+    assert any(crossings(name, 250) for name in ("gelu", "silu", "leaky", "very blunt softplus"))
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -96,7 +115,6 @@ def test_any_slope_gets_a_valid_intercept(name: str, monkeypatch: pytest.MonkeyP
     for proposal in ("_kinked_slopes", "_smooth_slopes"):
         monkeypatch.setattr(rows, proposal, lambda *args: (drawn, drawn.flip(1)))
     line = lines(op, l, u, False)
-    ctx.prec = 400
     for i in range(l.shape[1]):
         for x in points(op, rng, float(l[0, i]), float(u[0, i])):
             value, at = activation(op, x, 400), arb(x)
@@ -122,7 +140,6 @@ def test_lines_are_tight(name: str) -> None:
 
 def test_inflection_points_and_minima() -> None:
     """The constants in the table: bends within one unit in the last place, minima's values rounded down."""
-    ctx.prec = 200
 
     def curvature(op: ops.Activation, x: float) -> arb:
         h = 2.0**-20

@@ -319,3 +319,10 @@ def test_decisions() -> None:
     assert small().decide(outputs).tolist() == [1, 2]
     assert Network.chain((3,), [ReLU()], "min").decide(outputs).tolist() == [0, 1]
     assert repr(small()) == "Network(3 -> 2, 24 parameters: Linear, ReLU, Linear)"
+
+
+def test_axes_that_would_mean_the_batch_are_refused():
+    with pytest.raises(InputError, match="axis >= 0"):
+        Slice(-1, 0, 2)
+    with pytest.raises(InputError, match="axes >= 0"):
+        Mean((-1,))

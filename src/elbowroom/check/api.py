@@ -95,8 +95,9 @@ def check(
     message = _faults(certs, net)
     margins = torch.full_like(certs.margins, -torch.inf)
     passed = torch.zeros(len(certs), dtype=torch.bool)
-    pending = torch.tensor([k for k, fault in enumerate(message) if not fault], dtype=torch.int64)
-    for index in pending.split(BATCH):
+    pending = [k for k, fault in enumerate(message) if not fault]
+    for start in range(0, len(pending), BATCH):
+        index = torch.tensor(pending[start : start + BATCH])
         margins[index], passed[index] = _prove_again(certs, net, index, *attempts)
         for k in index[~passed[index]].tolist():
             message[k] = _why_not(certs, net, k, margins[k])

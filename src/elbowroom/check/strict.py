@@ -122,6 +122,7 @@ class StrictBounds:
     """
 
     def __init__(self, net: Network, area: Area, parallel: bool, noise: Noise | None = None) -> None:
+        gamma(max(node.size for node in net.nodes))  # sums of error terms over a node must not be too long, either
         self.net, self.area, self.parallel, self.noise = net, area, parallel, noise
         low, high = area.hull()
         shape = (len(low), *net.input_shape)

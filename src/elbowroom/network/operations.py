@@ -371,6 +371,10 @@ class Slice(Affine):
     stop: int
     step: int = 1
 
+    def __post_init__(self) -> None:
+        if self.axis < 0 or self.step < 1:
+            raise InputError(f"Slice needs axis >= 0 (the batch axis not counted) and step >= 1, got {self}")
+
     def linear(self, *xs: Tensor) -> Tensor:
         index = [slice(None)] * xs[0].dim()
         index[self.axis + 1] = slice(self.start, self.stop, self.step)
@@ -402,6 +406,10 @@ class Mean(Affine):
 
     axes: Shape
     keepdim: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.axes, default=-1) < 0:
+            raise InputError(f"Mean needs axes >= 0 (the batch axis not counted), got {self.axes}")
 
     def linear(self, *xs: Tensor) -> Tensor:
         return xs[0].mean(dim=[d + 1 for d in self.axes], keepdim=self.keepdim)

@@ -15,8 +15,9 @@ def to_boundary(
     tolerance: float = 1e-3,
     at_one: Tensor | None = None,
     most: int = 40,
-) -> Tensor:
-    """The largest factor found (`b`) with all margins of `region.grow(theta, factor)` still positive.
+) -> tuple[Tensor, Tensor]:
+    """The largest factor found (`b`) with all margins of `region.grow(theta, factor)` still positive, and the
+    smallest margin there (`b`).
 
     A bracket with a safeguarded secant: margins fall roughly linearly in the scale, so a few evaluations do.
     Margins need not be monotone; this finds *a* crossing, and every factor returned was evaluated and found
@@ -59,7 +60,7 @@ def to_boundary(
         if not len(open_):
             break
         trial = _next(low, v_low, high, v_high, old_low, old_v, limit, stuck, tolerance)
-    return low
+    return low, v_low
 
 
 def _next(
@@ -81,14 +82,18 @@ def _next(
     fall = (old_v - v_low) / (low - old_low)
     outer = low + v_low / fall
     outer = torch.where(torch.isfinite(outer) & (outer > low), outer, 4 * low)
-    # Without a bracket: extrapolate, at most fourfold. With one: between the two estimates, kept off the
-    # ends by a part of the tolerance so that the bracket closes; halve it where failures repeat.
+    # Without a bracket: extrapolate, at most fourfold.
     grow = torch.minimum(torch.maximum(outer * (1 + tolerance / 2), low * (1 + tolerance)), 4 * low.clamp_min(1e-30))
-    both = torch.isfinite(v_high) & torch.isfinite(inner)
-    inside = torch.where(outer < high, (inner + outer) / 2, inner)
-    inside = torch.where(both, inside, (low + high) / 2)
+    # With one: the root of the parabola through the last three points, or of the chord, a little beyond it after a
+    # success and short of it after a failure, so that the bracket closes from both sides.
+    bend = (-slope + fall) / (high - old_low)
+    tilt = -slope - bend * (high - low)
+    curved = low + 2 * v_low / (-tilt + (tilt * tilt - 4 * bend * v_low).clamp_min(0).sqrt())
+    inside = torch.where(torch.isfinite(curved) & (low > old_low) & (curved > low) & (curved < high), curved, inner)
+    inside = torch.where(torch.isfinite(inside), inside, (low + high) / 2)
     edge = 0.4 * tolerance * high
+    inside = inside + torch.where(stuck == 0, edge, -edge)
     inside = torch.minimum(torch.maximum(inside, low + edge), high - edge)
     halving = torch.where(low > 0, (low + high) / 2, high / 8)
-    inside = torch.where((stuck >= 2) | (high - low < 2 * edge), halving, inside)
+    inside = torch.where((stuck >= 3) | (high - low < 2 * edge), halving, inside)
     return torch.minimum(torch.where(bracketed, inside, grow), limit)

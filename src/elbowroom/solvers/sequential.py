@@ -32,6 +32,7 @@ class Sequential:
         """Improves on `start`, `b x d`, feasible. Returns nothing smaller, and nothing not evaluated as feasible."""
         best = start.clone()
         size = problem.region.objective(best)
+        least = torch.full_like(size, torch.nan)  # the smallest margin at `best`
         weight = problem.region.room.importance.sum(1).clamp_min(1e-30)
         share = torch.ones_like(size)
         active = torch.arange(len(best), device=best.device)
@@ -41,6 +42,7 @@ class Sequential:
             part = problem.take(active)
             theta = best[active]
             margins, jacobian = part.jacobian(theta)
+            least[active] = margins.amin(1)
             target = part.region.respond(_costs(jacobian, part), margins.clamp_min(0), theta)
             target = torch.where(torch.isfinite(target), target, theta)
             gained = torch.zeros_like(size[active])
@@ -48,20 +50,20 @@ class Sequential:
             for _ in range(1 + self.retries):
                 tried = part.take(pending)
                 mixed = tried.region.mix(theta[pending], target[pending], share[active[pending]])
-                factor = to_boundary(tried, mixed, tolerance=self.tolerance)
+                factor, left = to_boundary(tried, mixed, tolerance=self.tolerance)
                 found = tried.region.grow(mixed, factor)
                 new = torch.where(factor > 0, tried.region.objective(found), -torch.inf)
                 old = size[active[pending]]
                 better = new > old
                 where = active[pending[better]]
-                best[where], size[where] = found[better], new[better]
+                best[where], size[where], least[where] = found[better], new[better], left[better]
                 gained[pending[better]] = (new - old)[better] / weight[where]
                 pending = pending[~better]
                 share[active[pending]] /= 2
                 if not len(pending):
                     break
             active = active[gained >= self.gain]
-        factor = to_boundary(problem, best, tolerance=self.polish)
+        factor, _ = to_boundary(problem, best, tolerance=self.polish, at_one=least)
         best = problem.region.grow(best, factor.clamp_min(1))
         return Solution(best, f"sequential: at most {self.gradients} linearisations")
 

@@ -16,5 +16,5 @@ def uniform_radius(problem: Problem, scale: Tensor, guess: Tensor, tolerance: fl
     """
     region = problem.region
     start = region.uniform(guess, scale)
-    factor = to_boundary(problem, start, tolerance=tolerance)
+    factor, _ = to_boundary(problem, start, tolerance=tolerance)
     return torch.where(torch.isfinite(factor), factor, 0.0) * guess

@@ -1,0 +1,168 @@
+"""elbowroom check: exit status 0 if all is proved, 1 if something is not, 2 if it cannot be read."""
+
+import dataclasses
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import elbowroom as er
+from elbowroom import cli
+from elbowroom.check import show
+from elbowroom.network import operations as ops
+from forgery import edit_archive, edit_rows
+from support import mlp
+
+
+def network(seed=0, sizes=(4, 8, 3)):
+    return mlp(np.random.default_rng(seed), list(sizes), ops.ReLU())
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.app, ["check", *map(str, arguments)], env={"COLUMNS": "100", "NO_COLOR": "1"})
+
+
+@pytest.fixture(scope="module")
+def certs():
+    """Five inputs: one misclassified, four certified."""
+    net = network().cast(torch.float32)
+    x = torch.tensor(np.random.default_rng(0).uniform(-1, 1, size=(5, 4)))
+    labels = net(x).argmax(1)
+    labels[2] = (labels[2] + 1) % 3
+    found = er.certify(net, x, labels)
+    assert found.certified.tolist() == [True, True, False, True, True]
+    return found
+
+
+@pytest.fixture(scope="module")
+def saved(certs, tmp_path_factory):
+    return certs.save(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def copy(saved, tmp_path):
+    return Path(shutil.copytree(saved, tmp_path / "copy"))
+
+
+@pytest.fixture
+def forged(certs, tmp_path):
+    """Input 1 with a wrong label, input 3 with extents that its corners do not have; checksums are right."""
+    labels, eps = certs.labels.clone(), certs.eps.clone()
+    labels[1] = (labels[1] + 1) % 3
+    eps[3] *= 2
+    return dataclasses.replace(certs, labels=labels, eps=eps).save(tmp_path / "forged")
+
+
+def test_a_good_run(saved):
+    result = run(saved)
+    assert result.exit_code == 0 and not result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["status", "inputs", "proved", "again", "failed"]
+    assert lines[1].split() == ["certified", "4", "4", "0"]
+    assert lines[2].split() == ["misclassified", "1", "-", "-"]
+    assert lines[3] == "all proved: 4 of 4 certificates, in float64 that counts its own rounding"
+
+
+def test_a_forged_run(forged):
+    result = run(forged)
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[1].split() == ["certified", "4", "2", "2"]
+    assert lines[3].startswith("input 1: not proved: the network decides")
+    assert lines[4] == "input 3: an extent (eps) is more than half the box's width"
+    assert lines[5] == "2 not proved: 2 of 4 certificates, in float64 that counts its own rounding"
+
+
+def test_long_lists_of_failures_are_cut(forged, monkeypatch):
+    monkeypatch.setattr(show, "_SHOWN", 1)
+    result = run(forged)
+    assert "input 1:" in result.stdout and "input 3:" not in result.stdout
+    assert "... and 1 more (all of them with --json)" in result.stdout
+
+
+def test_json(saved, forged):
+    result = run(saved, "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0 and found["passed"] is True and found["failures"] == []
+    assert found["counts"] == {"proved": 4, "failed": 0, "no certificate": 1}
+    assert found["status"]["misclassified"] == 1 and found["inputs"] == 5
+    assert found["network_hash"] == er.Certificates.load(saved).settings["network_hash"]
+    result = run(forged, "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1 and found["passed"] is False
+    assert [f["input"] for f in found["failures"]] == [1, 3]
+
+
+def refused(*arguments):
+    """The one line an unreadable run gets."""
+    result = run(*arguments)
+    assert result.exit_code == 2 and not result.stdout
+    assert result.stderr.startswith("elbowroom: ") and result.stderr.count("\n") == 1
+    return result.stderr
+
+
+def test_unreadable_runs(copy, tmp_path):
+    assert "holds no run" in refused(tmp_path / "nowhere")
+    part = copy / "parts" / "part-00000.parquet"
+    good = part.read_bytes()
+    part.write_bytes(good[: len(good) // 2])
+    assert "part-00000.parquet is damaged" in refused(copy)
+    part.write_bytes(b"garbage" * 100)
+    assert "part-00000.parquet is damaged" in refused(copy)
+    part.unlink()
+    assert "part-00000.parquet is missing" in refused(copy)
+
+
+def test_a_changed_row_is_named(copy):
+    edit_rows(copy, "labels", lambda rows: rows.__setitem__(1, 2 - rows[1]))
+    assert "the certificate of input 1 (row 1) was changed" in refused(copy)
+
+
+def test_a_changed_weight_is_named(copy):
+    def change(entries):
+        entries["parameters/1.bias.npy"] = entries["parameters/1.bias.npy"][:-4] + b"\0\0\0\0"
+
+    edit_archive(copy / "network.elbowroom", change)
+    assert "network.elbowroom was changed" in refused(copy)
+
+
+def test_a_network_of_ones_own(saved, certs, tmp_path):
+    same = er.save_network(certs.network, tmp_path / "same.elbowroom")
+    assert run(saved, "--network", same).exit_code == 0
+    other = er.save_network(network(1), tmp_path / "other.elbowroom")
+    assert "the certificates speak of the network with hash" in refused(saved, "--network", other)
+    assert "missing" in refused(saved, "--network", tmp_path / "none.elbowroom")
+
+
+def test_float32(saved):
+    result = run(saved, "--deployed", "float32")
+    assert result.exit_code == 0
+    assert result.stdout.rstrip().endswith("for the network as executed in float32")
+    assert "float16" in refused(saved, "--deployed", "float16")
+
+
+def test_arithmetic(saved, monkeypatch):
+    pytest.importorskip("flint")
+    result = run(saved, "--arithmetic", "arb")
+    assert result.exit_code == 0 and "all proved: 4 of 4 certificates, in ball arithmetic" in result.stdout
+    assert "unknown arithmetic 'float16'" in refused(saved, "--arithmetic", "float16")
+    monkeypatch.setitem(sys.modules, "flint", None)
+    assert "python-flint" in refused(saved, "--arithmetic", "arb")
+
+
+def test_nothing_to_prove(tmp_path):
+    net, x = network(), torch.zeros(2, 4)
+    er.certify(net, x, (net(x).argmax(1) + 1) % 3).save(tmp_path)
+    result = run(tmp_path)
+    assert result.exit_code == 0 and "nothing to prove: 0 of 0 certificates" in result.stdout
+
+
+def test_the_shell_sees_it():
+    result = CliRunner().invoke(cli.app, ["--help"])
+    assert "check" in result.stdout
+    assert "Exit status 1" in CliRunner().invoke(cli.app, ["check", "--help"], env={"COLUMNS": "200"}).stdout
