@@ -292,7 +292,7 @@ GRAPH_FORGERIES = {
     "batch pad": (setter("Pad", "fields", "pads", [0] * 7 + [1]), "Pad (does not fit|needs)"),
     "kernel": (setter("MaxPool", "fields", "kernel", [2]), "MaxPool does not fit"),
     "zero stride": (setter("MaxPool", "fields", "stride", [0, 0]), "stride should not be zero"),
-    "reshape": (setter("Reshape", "fields", "shape", [-1]), "Reshape does not fit"),
+    "reshape": (setter("Reshape", "fields", "shape", [7]), "Reshape does not fit"),
 }  # fmt: skip
 
 

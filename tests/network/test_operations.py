@@ -326,3 +326,24 @@ def test_axes_that_would_mean_the_batch_are_refused():
         Slice(-1, 0, 2)
     with pytest.raises(InputError, match="axes >= 0"):
         Mean((-1,))
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [
+        (Transpose((0, -2)), (3, 3)),  # its adjoint would be another permutation: bounds would be wrong
+        (Transpose((0,)), (3, 3)),
+        (Concat(-2), (3,)),
+        (Pad((1, 1, 1, 1)), (3,)),
+        (MaxPool((2, 2), (2, 2)), (4, 4)),
+        (AvgPool((2,), (2,)), (4,)),
+        (Conv(torch.ones(1, 1, 2, 2)), (4, 4)),
+        (Linear(torch.ones(2, 1)), ()),
+        (Slice(1, 0, 2), (4,)),
+        (Mean((1,)), (4,)),
+    ],
+    ids=lambda v: v.name if isinstance(v, Operation) else str(v),
+)
+def test_operations_that_reach_the_batch_axis_or_do_not_fit_are_refused(op, shape):
+    with pytest.raises(InputError, match="does not fit"):
+        Graph(shape).add(op, 0)

@@ -1,6 +1,7 @@
 """Linear classifiers, where the best region is a convex problem that an independent solver answers too."""
 
 import itertools
+import warnings
 
 import cvxpy as cp
 import numpy as np
@@ -39,7 +40,9 @@ def rows_at(net, x):
 
 def solved(objective, constraints):
     problem = cp.Problem(cp.Maximize(objective), constraints)
-    problem.solve(solver=cp.CLARABEL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # "may be inaccurate": to far more digits than we compare
+        problem.solve(solver=cp.CLARABEL)
     assert problem.status in ("optimal", "optimal_inaccurate")
     return problem.value
 

@@ -70,8 +70,6 @@ def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
         names.add(name)
         if OPERATIONS.get(node.op.name) is not type(node.op):
             raise InputError(f"node {node.name}: the operation {node.op.name} has no place in a network file")
-        if k:
-            _refuse_misfit(node.op, [net.nodes[j].shape for j in node.inputs], f"node {node.name}")
         parameters = {}
         for field, t in node.op.tensors().items():
             # Types NumPy lacks, and integers, are held exactly by a wider one.
@@ -216,7 +214,6 @@ def _read_nodes(archive: Archive, nodes: list[Any], decision: str, where: str) -
             graph.nodes[0] = Node(graph.nodes[0].op, (), shape, name)
             continue
         shapes = [graph.nodes[j].shape for j in inputs]
-        _refuse_misfit(op, shapes, at)
         try:
             if _most_numbers(op, shapes) > LARGEST:
                 raise InputError(f"it may give more than {LARGEST} numbers, for which this program has no room")
@@ -341,40 +338,6 @@ def _refuse_dead_ends(nodes: Sequence[Node], where: str) -> None:
     for k, node in enumerate(nodes):
         if k not in used:
             raise InputError(f"{where}: node {k} ({node.name}) leads nowhere")
-
-
-def _refuse_misfit(op: ops.Operation, shapes: list[ops.Shape], at: str) -> None:
-    """Refuses fields that would reach the batch axis, or be read differently by forward pass and proof."""
-    shape, rank = shapes[0], len(shapes[0])
-    match op:
-        case ops.Add():
-            good = len(shapes) == len(op.signs)
-        case ops.Concat():
-            good = all(len(s) == rank for s in shapes) and -rank <= op.axis < rank
-        case _ if len(shapes) != 1:
-            good = False
-        case ops.Linear():
-            good = rank >= 1 and op.weight.dim() == 2 and (op.bias is None or op.bias.shape == op.weight.shape[:1])
-        case ops.Conv():
-            good = rank == op.weight.dim() - 1 and (op.bias is None or op.bias.shape == op.weight.shape[:1])
-        case ops.BatchNorm():
-            good = rank >= 1 and all(tuple(t.shape) == shape[:1] for t in op.tensors().values())
-        case ops.AvgPool() | ops.MaxPool():
-            good = rank == len(op.kernel) + 1
-        case ops.Slice():
-            good = 0 <= op.axis < rank and 0 <= op.start < min(op.stop, shape[op.axis]) and op.step >= 1
-        case ops.Transpose():
-            good = sorted(op.axes) == list(range(rank))
-        case ops.Mean():
-            good = bool(op.axes) and len(set(op.axes)) == len(op.axes) and all(0 <= d < rank for d in op.axes)
-        case ops.Pad():
-            good = len(op.pads) % 2 == 0 and len(op.pads) <= 2 * rank
-        case ops.Reshape():
-            good = all(n >= 1 for n in op.shape) and math.prod(op.shape) == math.prod(shape)
-        case _:
-            good = True
-    if not good:
-        raise InputError(f"{at}: {op.name} does not fit inputs of shape {', '.join(map(str, shapes))}")
 
 
 __all__ = ["OPERATIONS", "SUFFIX", "load_network", "network_hash", "save_network"]

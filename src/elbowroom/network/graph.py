@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.errors import InputError
+from elbowroom.network import operations as ops
 from elbowroom.network.operations import Affine, Input, Operation, Reshape, Shape
 
 DECISIONS = ("max", "min")
@@ -54,7 +55,9 @@ class Graph:
         for field, tensor in op.tensors().items():
             if not bool(torch.isfinite(tensor).all()):
                 raise InputError(f"node {name} ({op.name}): {field} holds NaN or infinite values")
-        shape = op.output_shape(*(self.nodes[i].shape for i in inputs))
+        shapes = [self.nodes[i].shape for i in inputs]
+        _refuse_misfit(op, shapes, f"node {name}")
+        shape = op.output_shape(*shapes)
         if isinstance(op, Reshape):
             op = Reshape(shape)  # no -1 left: it has no meaning for an empty batch
         self.nodes.append(Node(op, tuple(inputs), shape, name))
@@ -94,6 +97,8 @@ class Network:
             raise InputError(f'decision must be "max" or "min", got {decision!r}')
         if len(nodes[-1].shape) != 1:
             raise InputError(f"the output must be one axis of logits, got shape {nodes[-1].shape}")
+        for node in nodes[1:]:
+            _refuse_misfit(node.op, [nodes[j].shape for j in node.inputs], f"node {node.name}")
         self.nodes = nodes
         self.decision = decision
         self._casts: dict[tuple[torch.dtype, torch.device], Network] = {}
@@ -184,3 +189,37 @@ class Network:
             f"Network({'x'.join(map(str, self.input_shape)) or '1'} -> {self.n_outputs}, "
             f"{self.n_parameters:,} parameters: {shown})"
         )
+
+
+def _refuse_misfit(op: ops.Operation, shapes: list[Shape], at: str) -> None:
+    """Refuses fields that would reach the batch axis, or be read differently by forward pass and proof."""
+    shape, rank = shapes[0], len(shapes[0])
+    match op:
+        case ops.Add():
+            good = len(shapes) == len(op.signs)
+        case ops.Concat():
+            good = all(len(s) == rank for s in shapes) and -rank <= op.axis < rank
+        case _ if len(shapes) != 1:
+            good = False
+        case ops.Linear():
+            good = rank >= 1 and op.weight.dim() == 2 and (op.bias is None or op.bias.shape == op.weight.shape[:1])
+        case ops.Conv():
+            good = rank == op.weight.dim() - 1 and (op.bias is None or op.bias.shape == op.weight.shape[:1])
+        case ops.BatchNorm():
+            good = rank >= 1 and all(tuple(t.shape) == shape[:1] for t in op.tensors().values())
+        case ops.AvgPool() | ops.MaxPool():
+            good = rank == len(op.kernel) + 1
+        case ops.Slice():
+            good = 0 <= op.axis < rank and 0 <= op.start < min(op.stop, shape[op.axis]) and op.step >= 1
+        case ops.Transpose():
+            good = sorted(op.axes) == list(range(rank))
+        case ops.Mean():
+            good = bool(op.axes) and len(set(op.axes)) == len(op.axes) and all(0 <= d < rank for d in op.axes)
+        case ops.Pad():
+            good = len(op.pads) % 2 == 0 and len(op.pads) <= 2 * rank
+        case ops.Reshape():
+            good = op.shape.count(-1) == 1 or math.prod(op.shape) == math.prod(shape)
+        case _:
+            good = True
+    if not good:
+        raise InputError(f"{at}: {op.name} does not fit inputs of shape {', '.join(map(str, shapes))}")

@@ -198,7 +198,7 @@ def _linear(w: _Writer, node: Node, sources: Sequence[Node]) -> str:
 def _conv(w: _Writer, node: Node, sources: Sequence[Node]) -> str:
     op: Any = node.op
     kernel = tuple(op.weight.shape[2:])
-    _spatial(node, sources, kernel)
+    sources[0].shape[1:]
     bias = [] if op.bias is None else [w.constant("bias", op.bias)]
     return w.emit(
         "Conv", _input(sources), w.constant("weight", op.weight), *bias, kernel_shape=kernel, strides=op.stride,
@@ -289,17 +289,6 @@ def _mean(w: _Writer, node: Node, sources: Sequence[Node]) -> str:
     return w.emit("ReduceMean", _input(sources), axes=[d + 1 for d in op.axes], keepdims=int(op.keepdim))
 
 
-def _spatial(node: Node, sources: Sequence[Node], kernel: Sequence[int]) -> tuple[int, ...]:
-    """The sizes a kernel slides over; ONNX wants exactly one axis of channels before them."""
-    shape = sources[0].shape
-    if len(shape) != len(kernel) + 1:
-        raise UnsupportedError(
-            f"node {node.name} ({node.op.name}): ONNX has no form of it for inputs of shape {shape}, which lack an "
-            "axis of channels"
-        )
-    return shape[1:]
-
-
 def _spread(value: Sequence[int], kernel: Sequence[int]) -> tuple[int, ...]:
     return tuple(value) * len(kernel) if len(value) == 1 else tuple(value)
 
@@ -307,7 +296,7 @@ def _spread(value: Sequence[int], kernel: Sequence[int]) -> tuple[int, ...]:
 def _average_pool(w: _Writer, node: Node, sources: Sequence[Node]) -> str:
     op: Any = node.op
     x, kernel = _input(sources), tuple(op.kernel)
-    spatial, out = _spatial(node, sources, kernel), node.shape[1:]
+    spatial, out = sources[0].shape[1:], node.shape[1:]
     stride, padding = _spread(op.stride, kernel), _spread(op.padding, kernel)
     axes = list(zip(spatial, kernel, stride, padding, out))
     if all(o == (n + 2 * p - k) // s + 1 for n, k, s, p, o in axes):
@@ -332,7 +321,7 @@ def _average_pool(w: _Writer, node: Node, sources: Sequence[Node]) -> str:
 
 def _max_pool(w: _Writer, node: Node, sources: Sequence[Node]) -> str:
     op: Any = node.op
-    spatial, out = _spatial(node, sources, op.kernel), node.shape[1:]
+    spatial, out = sources[0].shape[1:], node.shape[1:]
     plain = all(
         o == (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, k, s, p, d, o in zip(spatial, op.kernel, op.stride, op.padding, op.dilation, out)
