@@ -198,7 +198,6 @@ def _linear(w: _Writer, node: Node, sources: Sequence[Node]) -> str:
 def _conv(w: _Writer, node: Node, sources: Sequence[Node]) -> str:
     op: Any = node.op
     kernel = tuple(op.weight.shape[2:])
-    sources[0].shape[1:]
     bias = [] if op.bias is None else [w.constant("bias", op.bias)]
     return w.emit(
         "Conv", _input(sources), w.constant("weight", op.weight), *bias, kernel_shape=kernel, strides=op.stride,
