@@ -27,6 +27,7 @@ format: .venv/dev
 bench: .venv/dev
 	$(BIN)/python benchmarks/bounds.py
 	$(BIN)/python benchmarks/solvers.py
+	$(BIN)/python benchmarks/check.py
 
 # torch first and pinned, so that nothing later asks for another build of it.
 .venv/torch: constraints.txt

@@ -338,6 +338,14 @@ def test_statuses():
         ({"delta": -1.0}, "delta"),
         ({"region": "box"}, "region"),
         ({"region": Oblique(torch.eye(3))}, "basis"),
+        ({"x": "pixels"}, "real numbers"),
+        ({"x": [[1.0], [1.0, 2.0]]}, "rows of one length"),
+        ({"labels": ["a", "b", "c"]}, "real numbers"),
+        ({"domain": 0.5}, "pair"),
+        ({"max_eps": "large"}, "max_eps"),
+        ({"solver": Sequential}, "solver object"),
+        ({"memory": -1}, "memory"),
+        ({"device": "foo"}, "device"),
         ({"region": Uniform(scale=torch.ones(4))}, "scale"),
         ({"spec": linear_specification(torch.ones(1, 7))}, "outputs"),
     ],
@@ -373,3 +381,33 @@ def test_save_and_load(tmp_path):
         assert torch.equal(again.eps, certs.eps)
         assert (again.lower is None) == (certs.lower is None)
         assert repr(again) == repr(certs)
+
+
+def test_python_numbers_are_not_rounded_to_float32():
+    net = Network.chain((1,), [ops.Linear(torch.tensor([[1.0], [-1.0]]))])
+    certs = certify(net, [[0.25]], domain=(0, 0.3))
+    assert certs.upper[0, 0] <= 0.3
+    assert certify(net, [[0.1]]).x[0, 0] == 0.1
+
+
+def test_a_boundary_on_the_domains_edge():
+    """With delta = 0 the margin is zero at the edge itself: the region must end just short of it."""
+    net = Network.chain((1,), [ops.Linear(torch.tensor([[1.0], [-1.0]]))])
+    certs = certify(net, [[0.1]], domain=(0, 0.3), delta=0)
+    assert certs.status == ("certified",)
+    assert 0 < certs.lower[0, 0] < 1e-3
+
+
+def test_a_module_is_not_yet_a_network():
+    with pytest.raises(InputError, match=r"er\.load"):
+        certify(torch.nn.Linear(2, 2), torch.zeros(1, 2))
+
+
+def test_regions_of_no_size_are_not_certified_and_caps_are_kept():
+    net = Network.chain((3,), [ops.Linear(torch.tensor([[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]]))])
+    x = torch.tensor([[1000.0, 1.0, 1.0]], dtype=torch.float64)
+    assert certify(net, x, max_eps=1e-30).status == ("not_certified",)
+    tiny = certify(net, x, max_eps=1e-11)
+    assert tiny.status == ("certified",)
+    assert (tiny.upper - tiny.x <= 1e-11).all()
+    assert (tiny.x - tiny.lower <= 1e-11).all()

@@ -11,10 +11,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from elbowroom.bounds.api import Array, batched, labels_of
+from elbowroom.bounds.api import Array, batched, labels_of, tensor_of
 from elbowroom.bounds.linear import Budget
 from elbowroom.bounds.propagate import BoundFunction, margins_of
 from elbowroom.certificate import Certificates
@@ -66,8 +67,9 @@ def certify(
     than "the label stays". `bounds`: "adaptive", "combined", "quadratic", "simple", or a function of your own from
     (network, input set, specification) to margins. `margin`: "direct" or "logits" (the paper's). `solver`:
     "sequential", "augmented-lagrangian" (the paper's), or a solver object. `domain`: (lowest, highest) valid input,
-    numbers or arrays; boxes are cut to it. `frozen`: booleans, features that must not move. `importance`: positive
-    weights of log eps. `max_eps`: the largest extent per feature; default, the domain or 1000 uniform radii.
+    numbers or arrays; boxes are cut to it. `frozen`: booleans, features that must not move (directions, for
+    `Oblique`). `importance`: positive weights of log eps. `max_eps`: the largest extent per feature; default, the
+    domain or 1000 uniform radii.
     `delta`: by how much margins must exceed zero. `memory`: bytes the bounds may take. `deployed`: "float32" to
     certify also the network as executed in float32 (see docs/soundness.md).
 
@@ -82,10 +84,17 @@ def certify(
         if solver not in SOLVERS:
             raise InputError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")
         solver = SOLVERS[solver]()
-    if not delta >= 0:
+    if not hasattr(solver, "solve") or isinstance(solver, type):
+        raise InputError(f"solver must be a name or a solver object such as er.Sequential(), got {solver!r}")
+    if not isinstance(delta, int | float) or not delta >= 0:
         raise InputError(f"delta must not be negative, got {delta}")
-    where = torch.device(device) if device is not None else _device_of(x)
-    points = batched(net, torch.as_tensor(x).detach(), "x").to(device=where, dtype=torch.float64)
+    if memory is not None and not (isinstance(memory, int) and memory > 0):
+        raise InputError(f"memory must be a positive number of bytes, got {memory!r}")
+    try:
+        where = torch.device(device) if device is not None else _device_of(x)
+    except RuntimeError:
+        raise InputError(f"device {device!r} is unknown; try 'cpu' or 'cuda'") from None
+    points = batched(net, tensor_of(x).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
         raise InputError("x holds no inputs")
     task = _Task(
@@ -108,11 +117,7 @@ def certify(
     else:
         if labels is not None:
             raise InputError("give labels or spec, not both")
-        if spec.rows.shape[0] not in (1, len(points)) or spec.rows.shape[2] != net.n_outputs:
-            raise InputError(
-                f"the specification has rows of shape {tuple(spec.rows.shape)}; it must be for {len(points)} "
-                f"inputs (or 1) and {net.n_outputs} outputs"
-            )
+        spec.check_fits(len(points), net.n_outputs)
         chosen = torch.full((len(points),), -1, device=where)
     spec = spec.cast(torch.float64, where)
     size = 64 if where.type == "cpu" else 1024
@@ -166,12 +171,11 @@ class _Limits:
     max_eps: Tensor
     free: Tensor
     importance: Tensor
-    has_cap: bool
 
     def part(self, index: Tensor) -> _Limits:
         return _Limits(
             self.lowest[index], self.highest[index], self.max_eps[index], self.free[index],
-            self.importance[index], self.has_cap,
+            self.importance[index],
         )  # fmt: skip
 
 
@@ -184,7 +188,11 @@ def _limits(
     max_eps: Array | None,
 ) -> _Limits:
     def spread(value: Any, name: str) -> Tensor:
-        t = torch.as_tensor(value, device=points.device)
+        try:
+            t = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))  # float64, not rounded
+            t = t.to(points.device)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} must be numbers, got {str(value)[:60]!r}") from None
         try:
             return t.expand(points.shape).flatten(1)
         except RuntimeError:
@@ -193,8 +201,8 @@ def _limits(
             ) from None
 
     inf = float("inf")
-    if domain is not None and len(domain) != 2:
-        raise InputError("domain must be a pair (lowest, highest)")
+    if domain is not None and not (isinstance(domain, tuple | list) and len(domain) == 2):
+        raise InputError(f"domain must be a pair (lowest, highest), got {domain!r}")
     low, high = domain if domain is not None else (-inf, inf)
     lowest, highest = spread(low, "domain").double(), spread(high, "domain").double()
     if not bool((lowest <= highest).all()):
@@ -208,7 +216,7 @@ def _limits(
     weight = spread(1.0 if importance is None else importance, "importance").double()
     if not bool(((weight > 0) & weight.isfinite())[free].all()):
         raise InputError("importance must be positive and finite for every free feature")
-    return _Limits(lowest, highest, caps, free, torch.where(free, weight, 0.0), max_eps is not None)
+    return _Limits(lowest, highest, caps, free, torch.where(free, weight, 0.0))
 
 
 @dataclass
@@ -242,7 +250,7 @@ class _Task:
                 result[name][todo] = value
             for k, ok in zip(todo.tolist(), done.tolist()):
                 status[k] = "certified" if ok else "not_certified"
-                message[k] = "" if ok else "no region was found in which the bounds prove the specification"
+                message[k] = "" if ok else "no region was found in which the strict check proves the specification"
         result.update(status=status, message=message, evaluations=work.evaluations, gradients=work.gradients)
         result.update(gradient_rows=work.rows, boxes=self._is_box())
         return result
@@ -359,10 +367,12 @@ class _Task:
             ok = (proved >= self.delta).all(1) & (proved > 0).all(1)
             margins[pending[ok]], passed[pending[ok]] = proved[ok], True
             pending = pending[~ok]
-            theta[pending] *= 1 - shrink
-            claim.replace(pending, self._claim(region.take(pending), theta[pending], limits.part(pending)))
+            claim.pull_in(pending, x, 1 - shrink)
             shrink *= 4
-        half = torch.where(passed[:, None], claim.half_widths(), 0.0)
+        half = claim.half_widths()
+        # A region too thin for float64 in some free feature is no region.
+        passed &= ((half > 0) | ~region.room.free).all(1)
+        half = torch.where(passed[:, None], half, 0.0)
         free, n_free = region.room.free, region.room.n_free
         log_geomean = torch.where(free, half, 1.0).log().sum(1) / n_free
         to_uniform = log_geomean - region.log_geomean(torch.minimum(uniform, region.caps))
@@ -391,8 +401,12 @@ class _Task:
             return _Claim(center - radius, center + radius, center, radius, region.p, sides.basis)
         down, up = region.extents(theta)
         x, free = region.room.x, limits.free
-        lower = torch.where(free, torch.maximum(x - down, limits.lowest), x)
-        upper = torch.where(free, torch.minimum(x + up, limits.highest), x)
+        lower, upper = x - down, x + up
+        # Rounded inwards, so that no extent exceeds its cap.
+        lower = torch.where(x - lower > down, torch.nextafter(lower, x), lower)
+        upper = torch.where(upper - x > up, torch.nextafter(upper, x), upper)
+        lower = torch.where(free, torch.maximum(lower, limits.lowest), x)
+        upper = torch.where(free, torch.minimum(upper, limits.highest), x)
         return _Claim(lower, upper)
 
 
@@ -413,11 +427,14 @@ class _Claim:
         radius = None if self.radius is None else self.radius[index]
         return _Claim(self.lower[index], self.upper[index], middle, radius, self.p, self.basis)
 
-    def replace(self, index: Tensor, other: _Claim) -> None:
-        for name in ("lower", "upper", "middle", "radius"):
-            mine, new = getattr(self, name), getattr(other, name)
-            if mine is not None:
-                mine[index] = new
+    def pull_in(self, index: Tensor, x: Tensor, factor: float) -> None:
+        """Scales some of the regions about their inputs, all sides alike, those cut to the domain included."""
+        corners = ("lower", "upper") if self.middle is None else ("middle",)
+        for name in corners:
+            t = getattr(self, name)
+            t[index] = x[index] + factor * (t[index] - x[index])
+        if self.radius is not None:
+            self.radius[index] *= factor
 
     def area(self) -> Area:
         if self.middle is None:

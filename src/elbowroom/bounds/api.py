@@ -59,7 +59,7 @@ def bounds(
 
     >>> out = er.bounds(net, x - 0.1, x + 0.1)
     >>> out.lower, out.upper            # the logits
-    >>> out.layers["relu_2"].upper      # any layer
+    >>> list(out.layers)                # the names of the layers, in order
     """
     chosen = method_named(method)
     inputs = set_of(net, lower) if isinstance(lower, InputSet) else box_of(net, lower, upper)
@@ -119,7 +119,7 @@ def verify(
 
 def labels_of(labels: Array, batch: int) -> Tensor:
     """Labels as a vector of `batch` integers, or an `InputError`."""
-    given = torch.as_tensor(labels)
+    given = tensor_of(labels)
     if given.is_floating_point() and not bool((given == given.round()).all()):
         raise InputError("labels must be whole numbers")
     given = given.to(torch.long).reshape(-1)
@@ -154,7 +154,7 @@ def corners_of(
     """The corners, `b x *input_shape`, after checking what was given. `dtype`: default, the wider one's."""
     if upper is None:
         raise InputError("bounds need a lower and an upper corner (or one InputSet)")
-    low, high = _tensor(lower), _tensor(upper)
+    low, high = tensor_of(lower), tensor_of(upper)
     dtype = dtype or torch.promote_types(low.dtype, high.dtype)
     low, high = batched(net, low.to(dtype), "lower"), batched(net, high.to(dtype), "upper")
     if low.shape != high.shape:
@@ -170,6 +170,8 @@ def corners_of(
 
 def batched(net: Network, t: Tensor, name: str) -> Tensor:
     """`t` with a batch axis, or an `InputError` where its shape is not the network's."""
+    if not isinstance(net, Network):
+        raise InputError(f"the first argument must be a Network; make one with er.load, got {type(net).__name__}")
     if tuple(t.shape) == net.input_shape:
         t = t[None]
     if tuple(t.shape[1:]) != net.input_shape or t.dim() == 0:
@@ -180,7 +182,17 @@ def batched(net: Network, t: Tensor, name: str) -> Tensor:
     return t
 
 
-def _tensor(value: Array) -> Tensor:
+def tensor_of(value: Array) -> Tensor:
     """As a tensor of its own precision: Python's numbers and integers are float64, lest they be rounded to float32."""
-    t = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    if not isinstance(value, Tensor):
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise InputError(f"numbers in rows of one length are needed: {error}") from None
+        if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
+            raise InputError(f"real numbers are needed, got {str(value)[:60]!r} of type {array.dtype}")
+        value = torch.as_tensor(array)
+    if value.is_complex():
+        raise InputError("real numbers are needed, got complex ones")
+    t = value
     return t if t.is_floating_point() else t.to(torch.float64)

@@ -155,12 +155,7 @@ class Conv(Affine):
             for n, o, s, p, d, k in zip(spatial, a.shape[2:], self.stride, self.padding, self.dilation, kernel)
         )
         transpose = _CONV_TRANSPOSE[self.weight.dim() - 3]
-        inner = tuple(min(e, max(s, d) - 1) for e, s, d in zip(extra, self.stride, self.dilation))
-        result = transpose(a, self.weight, None, self.stride, self.padding, inner, self.groups, self.dilation)
-        missing = [e - i for e, i in zip(extra, inner)]
-        if any(missing):
-            result = F.pad(result, [v for m in reversed(missing) for v in (0, m)])
-        return (result,)
+        return (transpose(a, self.weight, None, self.stride, self.padding, extra, self.groups, self.dilation),)
 
     def absolute(self) -> Conv:
         return dataclasses.replace(self, weight=self.weight.abs(), bias=None)
