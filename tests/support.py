@@ -19,7 +19,7 @@ from elbowroom.network.graph import Graph, Network
 from elbowroom.regions.input_set import InputSet
 
 FULL = os.environ.get("ELBOWROOM_CASES") == "full"
-METHODS = ("simple", "quadratic", "combined", "adaptive")
+METHODS = ("simple", "quadratic", "combined", "adaptive", "fast")
 ROUNDOFF = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 
 ACTIVATIONS: dict[str, ops.Activation] = {

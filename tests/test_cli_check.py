@@ -114,8 +114,14 @@ def test_unreadable_runs(copy, tmp_path):
     assert "part-00000.parquet is damaged" in refused(copy)
     part.write_bytes(b"garbage" * 100)
     assert "part-00000.parquet is damaged" in refused(copy)
-    part.unlink()
-    assert "part-00000.parquet is missing" in refused(copy)
+
+
+def test_an_incomplete_run(copy):
+    (copy / "parts" / "part-00000.parquet").unlink()
+    result = run(copy)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "the run is incomplete: 5 more inputs are still to be certified"
+    assert json.loads(run(copy, "--json").stdout)["missing"] == 5
 
 
 def test_a_changed_row_is_named(copy):

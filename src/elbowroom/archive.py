@@ -37,6 +37,8 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     try:
         with open(temporary, "wb") as file:
             write(file)
+            file.flush()
+            os.fsync(file.fileno())  # or a crash of the machine might leave the name without the content
         os.replace(temporary, path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from None

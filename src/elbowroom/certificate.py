@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,11 @@ from elbowroom.network.graph import Network
 
 STATUSES = ("certified", "misclassified", "not_certified", "nonfinite", "error")
 NORMS = {"inf": math.inf, 1: 1.0, 2: 2.0}  # as settings name them
+_SHAREABLE = ("spec_rows", "spec_offset")  # one for all inputs, or one for each
+_PER_INPUT = (
+    "x", "labels", "eps", "center", "lower", "upper", "capped", "uniform", "geomean", "ratio", "log_volume", "margins",
+    "evaluations", "gradients", "gradient_rows", "seconds", "index", *_SHAREABLE,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +55,8 @@ class Certificates:
     spec_group: Tensor | None = None
     settings: dict[str, Any] = field(default_factory=dict)  # how they were found; `network_hash`: of which network
     network: Network | None = field(default=None, repr=False)  # the network they speak of
+    index: Tensor | None = None  # b: the inputs' numbers in the data set they come from
+    missing: int = 0  # inputs of the run they were read from that are still to be certified
 
     def __len__(self) -> int:
         return len(self.status)
@@ -66,7 +73,22 @@ class Certificates:
         if bool(good.any()):
             geomean, ratio = self.geomean[good].mean(), self.ratio[good].mean()
             text += f"; mean geomean {geomean:.4g}, {ratio:.3f} times the uniform region per feature"
+        if self.missing:
+            text += f"; the run is incomplete: {self.missing} more inputs are still to be certified"
         return text + ")"
+
+    def number(self, row: int) -> int:
+        """The number by which people know the input of a row: its number in the data set, if it came from one."""
+        return row if self.index is None else int(self.index[row])
+
+    def rows(self, first: int, last: int) -> Certificates:
+        """Those of the inputs `first` to `last - 1`."""
+        own: dict[str, Any] = {"status": self.status[first:last], "message": self.message[first:last], "missing": 0}
+        for name in _PER_INPUT:
+            value = getattr(self, name)
+            if value is not None and not (name in _SHAREABLE and len(value) == 1):
+                own[name] = value[first:last]
+        return replace(self, **own)
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Writes a run: the network, the certificates and what they claim, into a folder (made if it is not there)."""
@@ -76,7 +98,10 @@ class Certificates:
 
     @staticmethod
     def load(directory: str | os.PathLike[str]) -> Certificates:
-        """Reads what `save` wrote. Never runs code from the files, and refuses by name what was changed in them."""
+        """Reads what `save` or a run over a data set wrote; of a run that is not complete, what is there (`missing`).
+
+        Never runs code from the files, and refuses by name what was changed in them.
+        """
         from elbowroom.run.files import load_run
 
         return load_run(directory)
@@ -95,6 +120,8 @@ class Certificates:
         }
         if self.lower is not None or self.upper is not None:
             wanted.update(lower=(real, (b, *s)), upper=(real, (b, *s)))
+        if self.index is not None:
+            wanted["index"] = (whole, (b,))
         if self.basis is not None:
             wanted["basis"] = (real, (n, n))
         stated = (self.spec_rows, self.spec_offset, self.spec_group)

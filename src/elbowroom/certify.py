@@ -11,21 +11,21 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from elbowroom.bounds.api import Array, batched, labels_of, tensor_of
-from elbowroom.bounds.linear import Budget
 from elbowroom.bounds.propagate import BoundFunction, margins_of
 from elbowroom.certificate import Certificates
 from elbowroom.check.prove import Hints, prove
-from elbowroom.check.strict import Area
+from elbowroom.claim import Claim
 from elbowroom.errors import InputError
+from elbowroom.limits import Limits, limits_of
+from elbowroom.memory import Budget
 from elbowroom.network.files import network_hash
 from elbowroom.network.graph import Network
 from elbowroom.regions.input_set import InputSet
-from elbowroom.regions.shapes import Box, Oblique, Placed, PlacedBox, Region, Room, Uniform
+from elbowroom.regions.shapes import Box, Oblique, Placed, Region, Uniform
 from elbowroom.solvers.augmented_lagrangian import AugmentedLagrangian
 from elbowroom.solvers.boundary import to_boundary
 from elbowroom.solvers.problem import Problem, Work
@@ -57,21 +57,25 @@ def certify(
     max_eps: Array | None = None,
     delta: float = 1e-4,
     device: str | torch.device | None = None,
-    memory: int | None = None,
+    memory: int | str | None = None,
     deployed: str | None = None,
+    batch: int | None = None,
 ) -> Certificates:
     """The largest certified region around each input.
 
     `x`: `b x *input_shape` (or one input), in the units the network was loaded for. `labels`: the decisions to
     certify; default, what the network decides. `region`: the shape, `Box()` by default. `spec`: something other
-    than "the label stays". `bounds`: "adaptive", "combined", "quadratic", "simple", or a function of your own from
-    (network, input set, specification) to margins. `margin`: "direct" or "logits" (the paper's). `solver`:
+    than "the label stays". `bounds`: "adaptive", "combined", "quadratic", "simple", "fast" (intervals for the hidden
+    layers: for networks where the others take too long), or a function of your own from (network, input set,
+    specification) to margins. `margin`: "direct" or "logits" (the paper's). `solver`:
     "sequential", "augmented-lagrangian" (the paper's), or a solver object. `domain`: (lowest, highest) valid input,
-    numbers or arrays; boxes are cut to it. `frozen`: booleans, features that must not move (directions, for
+    numbers or arrays; boxes are cut to it. `frozen`: booleans, or names: features that must not move (directions, for
     `Oblique`). `importance`: positive weights of log eps. `max_eps`: the largest extent per feature; default, the
-    domain or 1000 uniform radii.
-    `delta`: by how much margins must exceed zero. `memory`: bytes the bounds may take. `deployed`: "float32" to
-    certify also the network as executed in float32 (see docs/soundness.md).
+    domain or 1000 uniform radii. All of these may be one number, or one per channel (the first axis), per feature, or
+    per feature and input.
+    `delta`: by how much margins must exceed zero. `memory`: what the work may take, in bytes or as "4GiB"; default,
+    half of what is free. `batch`: how many inputs at a time; default, what fits. `deployed`: "float32" to certify also
+    the network as executed in float32 (see docs/soundness.md).
 
     >>> certs = er.certify(net, x, domain=(0, 1))
     >>> certs.status[0], certs.eps[0], certs.ratio[0]
@@ -88,8 +92,8 @@ def certify(
         raise InputError(f"solver must be a name or a solver object such as er.Sequential(), got {solver!r}")
     if not isinstance(delta, int | float) or not delta >= 0:
         raise InputError(f"delta must not be negative, got {delta}")
-    if memory is not None and not (isinstance(memory, int) and memory > 0):
-        raise InputError(f"memory must be a positive number of bytes, got {memory!r}")
+    if batch is not None and (not isinstance(batch, int) or batch < 1):
+        raise InputError(f"batch must be a positive number of inputs, got {batch!r}")
     try:
         where = torch.device(device) if device is not None else _device_of(x)
     except RuntimeError:
@@ -97,10 +101,11 @@ def certify(
     points = batched(net, tensor_of(x).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
         raise InputError("x holds no inputs")
+    budget = Budget.of(memory, where)
     task = _Task(
         net=net,
         region=shape_of,
-        evaluate=margins_of(bounds, margin, Budget.of(memory, where)),
+        evaluate=margins_of(bounds, margin, budget),
         solver=solver,
         delta=float(delta),
         told_labels=labels is not None,
@@ -108,7 +113,7 @@ def certify(
         hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(),
         deployed=deployed,
     )
-    limits = _limits(net, points, domain, frozen, importance, max_eps)
+    limits = limits_of(net, points, domain, frozen, importance, max_eps)
     work64 = net.cast(torch.float64, where)
     outputs = _in_parts(lambda part: work64.values(part)[-1], points)
     if spec is None:
@@ -120,13 +125,21 @@ def certify(
         spec.check_fits(len(points), net.n_outputs)
         chosen = torch.full((len(points),), -1, device=where)
     spec = spec.cast(torch.float64, where)
-    size = 64 if where.type == "cpu" else 1024
-    parts = []
+    parts: list[dict[str, Any]] = []
+    size, first = batch or budget.batch(net, where, bounds != "simple"), 0
     with torch.backends.cudnn.flags(allow_tf32=False):  # TF32 would blur the search
-        for first in range(0, len(points), size):
+        while first < len(points):
             index = torch.arange(first, min(first + size, len(points)), device=where)
-            parts.append(task.run(points[index], outputs[index], chosen[index], spec.part(index), limits.part(index)))
-            started = _stamp(parts[-1], started)
+            try:
+                part = task.run(points[index], outputs[index], chosen[index], spec.part(index), limits.part(index))
+            except (RuntimeError, MemoryError) as error:
+                if not _is_out_of_memory(error):
+                    raise
+                size = _smaller(len(index), where)
+                continue
+            started = _stamp(part, started)
+            parts.append(part)
+            first += len(index)
     settings = {
         "region": repr_of(shape_of), "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
@@ -147,6 +160,23 @@ def repr_of(region: Region) -> str:
     return f"{name}(asymmetric)" if getattr(region, "asymmetric", False) else name
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory"))
+
+
+def _smaller(size: int, device: torch.device) -> int:
+    if size == 1:
+        raise InputError(
+            f"the memory of {device} does not suffice for one input of this network; try a smaller memory=..., "
+            'or bounds="fast"'
+        )
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return size // 2
+
+
 def _device_of(x: Array) -> torch.device:
     return x.device if isinstance(x, Tensor) else torch.device("cpu")
 
@@ -160,63 +190,6 @@ def _stamp(part: dict[str, Any], started: float) -> float:
     count = len(part["status"])
     part["seconds"] = torch.full((count,), (now - started) / count, dtype=torch.float64)
     return now
-
-
-@dataclass
-class _Limits:
-    """The problem's frame, `b x n` each: the domain's ends, caps, free features, weights."""
-
-    lowest: Tensor
-    highest: Tensor
-    max_eps: Tensor
-    free: Tensor
-    importance: Tensor
-
-    def part(self, index: Tensor) -> _Limits:
-        return _Limits(
-            self.lowest[index], self.highest[index], self.max_eps[index], self.free[index],
-            self.importance[index],
-        )  # fmt: skip
-
-
-def _limits(
-    net: Network,
-    points: Tensor,
-    domain: tuple[Array, Array] | None,
-    frozen: Array | None,
-    importance: Array | None,
-    max_eps: Array | None,
-) -> _Limits:
-    def spread(value: Any, name: str) -> Tensor:
-        try:
-            t = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))  # float64, not rounded
-            t = t.to(points.device)
-        except (TypeError, ValueError):
-            raise InputError(f"{name} must be numbers, got {str(value)[:60]!r}") from None
-        try:
-            return t.expand(points.shape).flatten(1)
-        except RuntimeError:
-            raise InputError(
-                f"{name} of shape {tuple(t.shape)} does not fit inputs of shape {net.input_shape}"
-            ) from None
-
-    inf = float("inf")
-    if domain is not None and not (isinstance(domain, tuple | list) and len(domain) == 2):
-        raise InputError(f"domain must be a pair (lowest, highest), got {domain!r}")
-    low, high = domain if domain is not None else (-inf, inf)
-    lowest, highest = spread(low, "domain").double(), spread(high, "domain").double()
-    if not bool((lowest <= highest).all()):
-        raise InputError("the domain's lowest value is above its highest (or NaN)")
-    caps = spread(inf if max_eps is None else max_eps, "max_eps").double()
-    if not bool((caps >= 0).all()):
-        raise InputError("max_eps must not be negative or NaN")
-    free = ~spread(False if frozen is None else frozen, "frozen").bool() & (caps > 0) & (lowest < highest)
-    if not bool(free.any(1).all()):
-        raise InputError("every feature is frozen: there is nothing to certify")
-    weight = spread(1.0 if importance is None else importance, "importance").double()
-    if not bool(((weight > 0) & weight.isfinite())[free].all()):
-        raise InputError("importance must be positive and finite for every free feature")
-    return _Limits(lowest, highest, caps, free, torch.where(free, weight, 0.0))
 
 
 @dataclass
@@ -234,7 +207,7 @@ class _Task:
     deployed: str | None
 
     def run(
-        self, points: Tensor, outputs: Tensor, labels: Tensor, spec: Specification, limits: _Limits
+        self, points: Tensor, outputs: Tensor, labels: Tensor, spec: Specification, limits: Limits
     ) -> dict[str, Any]:
         """Certificates of one batch, as the fields of `Certificates`; features flat."""
         batch = len(points)
@@ -259,7 +232,7 @@ class _Task:
         return isinstance(self.region, (Box, Uniform))
 
     def _triage(
-        self, x: Tensor, outputs: Tensor, labels: Tensor, spec: Specification, limits: _Limits
+        self, x: Tensor, outputs: Tensor, labels: Tensor, spec: Specification, limits: Limits
     ) -> tuple[list[str], list[str]]:
         """Status and message of the inputs that need no search; "" for the others."""
         # Everything to the CPU at once: asking a GPU for one number at a time would take longer than the search.
@@ -292,7 +265,7 @@ class _Task:
         return status, message
 
     def _search(
-        self, points: Tensor, outputs: Tensor, spec: Specification, limits: _Limits, work: Work, rows: Tensor
+        self, points: Tensor, outputs: Tensor, spec: Specification, limits: Limits, work: Work, rows: Tensor
     ) -> dict[str, Tensor]:
         device = points.device
         net32, spec32 = self.net.cast(torch.float32, device), spec.cast(torch.float32, device)
@@ -303,7 +276,7 @@ class _Task:
             return self.evaluate(net32, inputs, spec32.part(_positions(rows, index))) - self.delta
 
         def place(cap: Tensor, dtype: torch.dtype = torch.float32) -> Placed:
-            return self.region.place(_room(x64, limits, cap, self.region.rotated).to(dtype), self.net.input_shape)
+            return self.region.place(limits.room(x64, cap, self.region.rotated).to(dtype), self.net.input_shape)
 
         # The uniform radius first: it is the baseline, the start, and what caps are measured in.
         size = x64.abs().amax(1, keepdim=True).clamp_min(1e-3)
@@ -327,10 +300,10 @@ class _Task:
         return self._verdict(place(cap, torch.float64), theta.double(), uniform.double(), radius, found, spec, limits)
 
     def _leave_room_for_rounding(
-        self, problem: Problem, theta: Tensor, region: Placed, spec: Specification, limits: _Limits
+        self, problem: Problem, theta: Tensor, region: Placed, spec: Specification, limits: Limits
     ) -> Tensor:
         """Shrinks regions until their margins also pay for the errors of the network as executed."""
-        claim = self._claim(region, torch.minimum(theta.double(), region.caps), limits)
+        claim = Claim.of(region, torch.minimum(theta.double(), region.caps), limits, self._is_box())
         short = self.delta - self._prove(claim, spec).amin(1)
         short = torch.where(torch.isfinite(short), short, torch.inf).clamp_min(0).float()[:, None]
         plain = problem.evaluate
@@ -341,7 +314,7 @@ class _Task:
         stricter = dataclasses.replace(problem, evaluate=margins, at_input=problem.at_input - 1.02 * short[:, 0])
         return problem.region.grow(theta, to_boundary(stricter, theta)[0].clamp_max(1))
 
-    def _prove(self, claim: _Claim, spec: Specification) -> Tensor:
+    def _prove(self, claim: Claim, spec: Specification) -> Tensor:
         return prove(self.net, claim.area(), spec.rows, spec.offset, spec.group, self.hints, self.deployed)
 
     def _verdict(
@@ -352,12 +325,12 @@ class _Task:
         radius: Tensor,
         found: Tensor,
         spec: Specification,
-        limits: _Limits,
+        limits: Limits,
     ) -> dict[str, Tensor]:
         """Runs the strict check on what will be stored, shrinking until it passes."""
         x = region.room.x
         theta = torch.minimum(theta, region.caps)
-        claim = self._claim(region, theta, limits)
+        claim = Claim.of(region, theta, limits, self._is_box())
         margins = x.new_zeros(len(x), spec.n_groups)
         passed = torch.zeros_like(found)
         pending = found.nonzero().squeeze(1)
@@ -394,74 +367,10 @@ class _Task:
             "margins": margins,
         }
 
-    def _claim(self, region: Placed, theta: Tensor, limits: _Limits) -> _Claim:
-        sides = region.input_set(region.sides(theta))
-        center, radius = sides.center.flatten(1), sides.radius.flatten(1)
-        if not (self._is_box() and isinstance(region, PlacedBox)):
-            return _Claim(center - radius, center + radius, center, radius, region.p, sides.basis)
-        down, up = region.extents(theta)
-        x, free = region.room.x, limits.free
-        lower, upper = x - down, x + up
-        # Rounded inwards, so that no extent exceeds its cap.
-        lower = torch.where(x - lower > down, torch.nextafter(lower, x), lower)
-        upper = torch.where(upper - x > up, torch.nextafter(upper, x), upper)
-        lower = torch.where(free, torch.maximum(lower, limits.lowest), x)
-        upper = torch.where(free, torch.minimum(upper, limits.highest), x)
-        return _Claim(lower, upper)
-
-
-@dataclass
-class _Claim:
-    """What a certificate says of its region, in float64, `b x n`: a box by its corners, anything else by
-    centre, radius and basis (`lower` and `upper` then mean nothing)."""
-
-    lower: Tensor
-    upper: Tensor
-    middle: Tensor | None = None
-    radius: Tensor | None = None
-    p: float = torch.inf
-    basis: Tensor | None = None
-
-    def take(self, index: Tensor) -> _Claim:
-        middle = None if self.middle is None else self.middle[index]
-        radius = None if self.radius is None else self.radius[index]
-        return _Claim(self.lower[index], self.upper[index], middle, radius, self.p, self.basis)
-
-    def pull_in(self, index: Tensor, x: Tensor, factor: float) -> None:
-        """Scales some of the regions about their inputs, all sides alike, those cut to the domain included."""
-        corners = ("lower", "upper") if self.middle is None else ("middle",)
-        for name in corners:
-            t = getattr(self, name)
-            t[index] = x[index] + factor * (t[index] - x[index])
-        if self.radius is not None:
-            self.radius[index] *= factor
-
-    def area(self) -> Area:
-        if self.middle is None:
-            return Area(self.lower, self.upper)
-        return Area(center=self.middle, radius=self.radius, p=self.p, basis=self.basis)
-
-    def center(self) -> Tensor:
-        return self.lower / 2 + self.upper / 2 if self.middle is None else self.middle
-
-    def half_widths(self) -> Tensor:
-        """Rounded inwards."""
-        if self.radius is not None:
-            return self.radius
-        half = self.upper / 2 - self.lower / 2
-        return torch.where(half > 0, torch.nextafter(half, torch.zeros_like(half)), 0.0)
-
 
 def _positions(rows: Tensor, index: Tensor) -> Tensor:
     """Where each of `index` stands in `rows` (sorted)."""
     return torch.searchsorted(rows, index)
-
-
-def _room(x: Tensor, limits: _Limits, cap: Tensor, rotated: bool) -> Room:
-    """A domain limits features, not the directions of a rotated shape: those have the cap alone."""
-    below = cap if rotated else torch.minimum(x - limits.lowest, cap)
-    above = cap if rotated else torch.minimum(limits.highest - x, cap)
-    return Room(x, below, above, limits.free, limits.importance)
 
 
 def _empty(x: Tensor, labels: Tensor, groups: int) -> dict[str, Any]:

@@ -66,6 +66,202 @@ def demo(
     run_demo(out, seed=seed)
 
 
+_MODEL, _DATA, _CLAIM, _SEARCH = "Model", "Data", "What to certify", "How to look for it"
+_MACHINE, _OUTPUT = "Machine", "Output"
+
+
+def _flag(panel: str, text: str, *names: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, metavar=metavar)
+
+
+@_command
+def certify(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="The network: .onnx, .pt2, .elbowroom. With --resume: the run's own.", show_default=False),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="The inputs: digits, mnist:test, fashion-mnist:test, svhn:test, cifar10:test, a .npy, .npz, .csv or "
+            ".parquet file, or a folder of images. With --resume: the run's own.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path | None, _flag(_OUTPUT, "Folder of the run; made if it is not there.", metavar="RUN")] = None,
+    resume: Annotated[
+        bool, _flag(_OUTPUT, "Go on with the run in that folder, or begin it. Nothing is done twice.", "--resume")
+    ] = False,
+    config: Annotated[
+        Path | None,
+        _flag(
+            _OUTPUT,
+            "TOML file with settings, named as the flags are (and model, data, out); flags win.",
+            metavar="FILE",
+        ),
+    ] = None,
+    part_rows: Annotated[
+        str | None, _flag(_OUTPUT, "Inputs per file; default: what takes some 20 seconds.", metavar="N")
+    ] = None,
+    quiet: Annotated[bool, _flag(_OUTPUT, "Print warnings and errors only.", "--quiet", "-q")] = False,
+    json: Annotated[bool, _flag(_OUTPUT, "Print the summary as JSON.", "--json")] = False,
+    input_shape: Annotated[
+        str | None, _flag(_MODEL, "Of one input, such as 1,28,28; default: the data's.", metavar="SHAPE")
+    ] = None,
+    scale: Annotated[
+        str | None, _flag(_MODEL, "The model takes (scale * x - mean) / std; such as 1/255.", metavar="NUMBER")
+    ] = None,
+    mean: Annotated[str | None, _flag(_MODEL, "One number, or one per channel: 0.49,0.48,0.45.", metavar="M")] = None,
+    std: Annotated[str | None, _flag(_MODEL, "One number, or one per channel.", metavar="S")] = None,
+    layout: Annotated[
+        str | None,
+        _flag(_MODEL, "NHWC where the model takes channels last and the data have them first.", metavar="NHWC"),
+    ] = None,
+    decision: Annotated[
+        str | None,
+        _flag(_MODEL, "max or min: which output decides; default: max, or what the file says.", metavar="max|min"),
+    ] = None,
+    task: Annotated[str | None, _flag(_MODEL, "classification (default) or regression.", metavar="TASK")] = None,
+    trust_pickle: Annotated[
+        bool | None,
+        _flag(_MODEL, "Read also models whose files run code: only from people you trust.", "--trust-pickle"),
+    ] = None,
+    data_dir: Annotated[str | None, _flag(_DATA, "Folder of the named sets.", metavar="DIR")] = None,
+    label_column: Annotated[str | None, _flag(_DATA, "Of a table: the column with the labels.", metavar="NAME")] = None,
+    feature_columns: Annotated[
+        str | None, _flag(_DATA, "Of a table: the columns to use, in this order.", metavar="A,B,...")
+    ] = None,
+    key: Annotated[
+        str | None, _flag(_DATA, "Of an .npz: the arrays with the inputs and the labels, such as x,y.", metavar="X,Y")
+    ] = None,
+    limit: Annotated[str | None, _flag(_DATA, "At most so many inputs.", metavar="N")] = None,
+    offset: Annotated[str | None, _flag(_DATA, "Leave out so many at the start.", metavar="N")] = None,
+    indices: Annotated[str | None, _flag(_DATA, "Only these inputs, such as 0-9,17.", metavar="LIST")] = None,
+    classes: Annotated[
+        str | None, _flag(_DATA, "Only inputs of these classes, by number or name.", metavar="LIST")
+    ] = None,
+    shuffle: Annotated[
+        bool | None, _flag(_DATA, "In random order; with --limit: a random sample.", "--shuffle")
+    ] = None,
+    seed: Annotated[str | None, _flag(_DATA, "Of --shuffle; default: 0.", metavar="N")] = None,
+    predicted: Annotated[
+        bool | None,
+        _flag(_CLAIM, "What the network decides is to stay, also where the data have labels.", "--predicted"),
+    ] = None,
+    within: Annotated[
+        str | None,
+        _flag(_CLAIM, "Regression: outputs stay within this of their values; one number or one each.", metavar="TOL"),
+    ] = None,
+    region: Annotated[
+        str | None, _flag(_CLAIM, "uniform, box (default), box-asymmetric, ellipsoid or l1.", metavar="SHAPE")
+    ] = None,
+    domain: Annotated[
+        list[str] | None,
+        _flag(
+            _CLAIM,
+            "Valid values: LOW,HIGH for all features, FEATURE=LOW,HIGH for one (repeat the flag), or data: the data's.",
+            metavar="RANGE",
+        ),
+    ] = None,
+    max_eps: Annotated[
+        list[str] | None,
+        _flag(
+            _CLAIM,
+            "Largest extent: a number, or FEATURE=NUMBER (repeat); default: the domain, or 1000 uniform radii.",
+            metavar="LIMIT",
+        ),
+    ] = None,
+    frozen: Annotated[
+        list[str] | None,
+        _flag(_CLAIM, "Features that must not move, by name or number: age, or 0-9,17 (repeat).", metavar="LIST"),
+    ] = None,
+    importance: Annotated[
+        list[str] | None,
+        _flag(_CLAIM, "How much the room of a feature counts; default: 1 (repeat).", metavar="FEATURE=WEIGHT"),
+    ] = None,
+    deployed: Annotated[
+        str | None, _flag(_CLAIM, "float32: certify also the network as executed in float32.", metavar="float32")
+    ] = None,
+    bounds: Annotated[
+        str | None, _flag(_SEARCH, "adaptive (default), combined, quadratic, simple or fast.", metavar="METHOD")
+    ] = None,
+    margin: Annotated[str | None, _flag(_SEARCH, "direct (default) or logits.", metavar="NAME")] = None,
+    solver: Annotated[
+        str | None, _flag(_SEARCH, "sequential (default) or augmented-lagrangian.", metavar="NAME")
+    ] = None,
+    solver_options: Annotated[
+        list[str] | None,
+        _flag(_SEARCH, "Of the solver, such as steps=2000 (repeat).", "--solver-option", metavar="NAME=NUMBER"),
+    ] = None,
+    delta: Annotated[
+        str | None, _flag(_SEARCH, "By how much margins must exceed zero; default: 1e-4.", metavar="NUMBER")
+    ] = None,
+    device: Annotated[
+        str | None, _flag(_MACHINE, "cpu, cuda, cuda:1, ...; default: a GPU if there is one.", metavar="NAME")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        _flag(_MACHINE, "What the work may take, such as 4GiB; default: half of what is free.", metavar="SIZE"),
+    ] = None,
+    batch: Annotated[str | None, _flag(_MACHINE, "Inputs at a time; default: what fits.", metavar="N")] = None,
+) -> None:
+    """Certify a whole data set into a folder, part by part; it may be interrupted and gone on with at any time.
+
+    Exit status 0: all inputs are done; 2: something is wrong; 130: interrupted in good order.
+    """
+    given = {k: v for k, v in locals().items() if k not in ("out", "resume", "config", "quiet", "json")}
+    from elbowroom.run.command import certify_command
+
+    code = certify_command(
+        {name: value for name, value in given.items() if value not in (None, [])}, out, resume, config, quiet, json
+    )
+    if code:
+        raise typer.Exit(code)
+
+
+@_command
+def status(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.", show_default=False)],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """How far a run is, whether it is running, and how to go on with it."""
+    from elbowroom.run import show
+    from elbowroom.run.files import Run
+
+    found = show.status_of(Run.open(run))
+    if json:
+        _print_json(found)
+    else:
+        show.show_status(found)
+
+
+@_command
+def show(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.", show_default=False)],
+    index: Annotated[
+        int | None, typer.Option(help="Show this input of the data set instead.", show_default=False, min=0)
+    ] = None,
+    features: Annotated[int, typer.Option(help="With --index: how many features, least room first.", min=1)] = 20,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """What a run found: sizes, ratios, failures; or, of one input, the room of each feature."""
+    from elbowroom.run import show
+    from elbowroom.run.files import Run
+
+    opened = Run.open(run)
+    if index is None:
+        summary = show.summary_of(opened)
+        return _print_json(summary) if json else show.show_summary(summary)
+    found = show.one_input(opened, index)
+    return _print_json(found) if json else show.show_input(found, features)
+
+
+def _print_json(value: Any) -> None:
+    from json import dumps
+
+    typer.echo(dumps(value, indent=1))
+
+
 @_command
 def check(
     run: Annotated[Path, typer.Argument(help="Folder of the run.", show_default=False)],
@@ -79,8 +275,6 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Prove every certificate of a run again. Exit status 1 if one fails, 2 if the run cannot be read."""
-    from json import dumps
-
     from elbowroom.certificate import Certificates
     from elbowroom.check import api, show
     from elbowroom.network.files import load_network
@@ -88,7 +282,7 @@ def check(
     certs = Certificates.load(run)
     report = api.check(certs, None if network is None else load_network(network), arithmetic, deployed)
     if json:
-        typer.echo(dumps(show.as_json(report, certs), indent=1))
+        _print_json(show.as_json(report, certs))
     else:
         show.show(report, certs)
     if not report:

@@ -1,7 +1,7 @@
-"""Small fully-connected networks, trained normally or against projected gradient descent (PGD).
+"""Small fully-connected and convolutional networks, trained normally or against projected gradient descent (PGD).
 
-Everything random comes from a generator of its own: the same seed gives the same network, and torch's global
-generator is left as it was.
+Everything random comes from generators of its own: the same seed gives the same network (on the same kind of device),
+and torch's global generators are left as they were.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ class PGD:
     step: float = 0.25
     random_start: bool = True
 
+    def around(self, x: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+        """The corners of the boxes, `b x *s` each, in which the adversary moves `x`, `b x *s`."""
+        return (x - self.tau).clamp_min(low), (x + self.tau).clamp_max(high)
+
     def __post_init__(self) -> None:
         if not (self.tau > 0 and self.steps >= 1 and self.step > 0):
             raise InputError(f"PGD needs tau > 0, at least one step and step > 0, got {self}")
@@ -53,6 +57,19 @@ class Report:
         )
 
 
+class Arctan(nn.Module):
+    """torch has the function, but no module of it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.arctan(x)
+
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU, "leaky-relu": nn.LeakyReLU, "relu6": nn.ReLU6, "hardtanh": nn.Hardtanh, "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh, "arctan": Arctan, "elu": nn.ELU, "softplus": nn.Softplus, "silu": nn.SiLU, "gelu": nn.GELU,
+}  # fmt: skip
+
+
 def mlp(
     sizes: Sequence[int], activation: Callable[[], nn.Module] = nn.ReLU, generator: torch.Generator | None = None
 ) -> nn.Sequential:
@@ -64,19 +81,57 @@ def mlp(
         raise InputError(f"a network needs at least an input and an output size, all positive, got {tuple(sizes)}")
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes):
-        # Drawn here and not by nn.Linear, which would use (and move) the global generator.
         linear = nn.utils.skip_init(nn.Linear, n_in, n_out)
-        with torch.no_grad():
-            for tensor in (linear.weight, linear.bias):
-                tensor.uniform_(-(n_in**-0.5), n_in**-0.5, generator=generator)
+        _start(linear, n_in, generator)
         layers += [linear, activation()]
     return nn.Sequential(*layers[:-1])
+
+
+def convnet(
+    shape: Sequence[int],
+    channels: Sequence[int],
+    widths: Sequence[int],
+    n_classes: int,
+    activation: Callable[[], nn.Module] = nn.ReLU,
+    generator: torch.Generator | None = None,
+) -> nn.Sequential:
+    """Convolutions of `channels`, each 4x4 with stride 2 (so that it halves the image's sides), then an `mlp`.
+
+    `shape`: of an image, `c x h x w` or `h x w`; the network takes it flat, `b x f`.
+    """
+    if len(shape) not in (2, 3) or not channels or min(channels) < 1:
+        raise InputError(
+            f"convolutions need images and positive numbers of channels, got {tuple(shape)} and {channels}"
+        )
+    n_in, height, width = shape if len(shape) == 3 else (1, *shape)
+    layers: list[nn.Module] = [nn.Unflatten(1, (n_in, height, width))]
+    for n_out in channels:
+        if min(height, width) < 2:
+            raise InputError(
+                f"images of shape {tuple(shape)} are too small for {len(channels)} convolutions of stride 2"
+            )
+        conv = nn.utils.skip_init(nn.Conv2d, n_in, n_out, 4, stride=2, padding=1)
+        _start(conv, 16 * n_in, generator)
+        layers += [conv, activation()]
+        n_in, height, width = n_out, height // 2, width // 2
+    return nn.Sequential(
+        *layers, nn.Flatten(), *mlp([n_in * height * width, *widths, n_classes], activation, generator)
+    )
+
+
+def _start(layer: nn.Module, n_in: int, generator: torch.Generator | None) -> None:
+    """Weights and biases, drawn here and not by torch, which would use (and move) the global generator."""
+    with torch.no_grad():
+        for tensor in (layer.weight, layer.bias):
+            assert isinstance(tensor, Tensor)
+            tensor.uniform_(-(n_in**-0.5), n_in**-0.5, generator=generator)
 
 
 def train(
     widths: Sequence[int],
     data: Dataset,
     *,
+    channels: Sequence[int] = (),
     activation: Callable[[], nn.Module] = nn.ReLU,
     epochs: int = 100,
     rate: float = 1e-4,
@@ -90,15 +145,22 @@ def train(
 ) -> tuple[nn.Sequential, Report]:
     """A network with hidden layers of `widths` neurons, trained on `data` with Adam (betas 0.9, 0.99) on cross-entropy.
 
-    The defaults are the paper's authors' recipe. `adversary`: replaces each batch by what the adversary makes of it.
-    `decay_rate`: let the learning rate fall to zero along a cosine. `progress`: called with the number of epochs done.
-    The network comes back on the CPU and in eval mode, ready for `elbowroom.load(module, input_shape=(f,))`.
+    The defaults are the paper's authors' recipe. `channels`: convolutions in front, see `convnet`. `adversary`:
+    replaces each batch by what the adversary makes of it. `decay_rate`: let the learning rate fall to zero along a
+    cosine. `progress`: called with the number of epochs done. The network comes back on the CPU and in eval mode,
+    ready for `elbowroom.load(module, input_shape=(f,))`.
     """
     if epochs < 1 or batch < 1 or not rate > 0 or not weight_decay >= 0:
         raise InputError("train needs at least one epoch, a positive batch and rate, and no negative weight decay")
     generator = torch.Generator().manual_seed(seed)
-    model = mlp([data.n_features, *widths, data.n_classes], activation, generator).to(device)
-    x_train, y_train = data.x_train.to(device), data.y_train.to(device)
+    if channels:
+        model = convnet(data.shape, channels, widths, data.n_classes, activation, generator)
+    else:
+        model = mlp([data.n_features, *widths, data.n_classes], activation, generator)
+    model = model.to(device)
+    # On a GPU the adversary's starts are drawn there: sending them would take longer than the step.
+    noise = generator if torch.device(device).type == "cpu" else torch.Generator(device).manual_seed(seed)
+    x_train, y_train, x_test, y_test = (t.to(device) for t in (data.x_train, data.y_train, data.x_test, data.y_test))
     optimiser = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=weight_decay)
     per_epoch = -(-len(x_train) // batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs * per_epoch) if decay_rate else None
@@ -106,24 +168,24 @@ def train(
     losses = []
     with one_thread() if small else nullcontext():
         for epoch in range(epochs):
-            total = 0.0
-            for index in torch.randperm(len(x_train), generator=generator).split(batch):
+            total = torch.zeros((), dtype=torch.float64, device=device)  # stays there: asking for it would be waiting
+            for index in torch.randperm(len(x_train), generator=generator).to(device).split(batch):
                 x, y = x_train[index], y_train[index]
                 if adversary is not None:
-                    x = _perturb(model, x, y, adversary, data, generator)
+                    x = _perturb(model, x, y, adversary, data, noise)
                 loss = cross_entropy(model(x), y)
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
                 if schedule is not None:
                     schedule.step()
-                total += float(loss.detach()) * len(index)
-            losses.append(total / len(x_train))
+                total += loss.detach() * len(index)
+            losses.append(float(total) / len(x_train))
             if progress is not None:
                 progress(epoch + 1)
-    model.cpu().eval()
-    scores = [accuracy(model, x, y) for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test))]
-    return model, Report(tuple(losses), *scores)
+    model.eval()
+    scores = [accuracy(model, x, y) for x, y in ((x_train, y_train), (x_test, y_test))]
+    return model.cpu(), Report(tuple(losses), *scores)
 
 
 _WORTH_A_THREAD = 2**22  # multiplications in a layer below which threads cost more than they bring
@@ -143,7 +205,24 @@ def one_thread() -> Iterator[None]:
 def accuracy(model: Model, x: Tensor, y: Tensor) -> float:
     """The share of `x` (`b x *s`) that `model` gives its label `y` (`b`)."""
     with torch.no_grad():
-        return float((model(x).argmax(1) == y).double().mean())
+        right = sum(int((model(part).argmax(1) == labels).sum()) for part, labels in _parts(x, y))
+    return right / len(x)
+
+
+def accuracy_under(
+    model: Model, x: Tensor, y: Tensor, by: PGD, low: float, high: float, *, starts: int = 1, seed: int = 0
+) -> float:
+    """The share of `x` (`b x *s`) still given its label when the adversary may move it, inputs lying in [low, high]."""
+    found = 0
+    for part, labels in _parts(x, y):
+        lower, upper = by.around(part, low, high)
+        attack = pgd_attack(model, labels, lower, upper, steps=by.steps, step=by.step, starts=starts, seed=seed)
+        found += int(attack.found.sum())
+    return 1 - found / len(x)
+
+
+def _parts(x: Tensor, y: Tensor, size: int = 5000) -> Iterator[tuple[Tensor, Tensor]]:
+    yield from zip(x.split(size), y.split(size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,10 +256,10 @@ def pgd_attack(
     claim.
     """
     generator = torch.Generator().manual_seed(seed)
-    found = torch.zeros(len(y), dtype=torch.bool)
+    found = torch.zeros(len(y), dtype=torch.bool, device=lower.device)
     points, tried = lower.clone(), 0
     for _ in range(starts):
-        share = torch.rand(lower.shape, generator=generator, dtype=lower.dtype)
+        share = torch.rand(lower.shape, generator=generator, dtype=lower.dtype).to(lower.device)
         x = torch.minimum(lower + (upper - lower) * share, upper)
         for _ in range(steps + 1):  # the start counts too
             moved, logits = _ascend(model, x, y, lower, upper, step * (upper - lower) / 2)
@@ -193,9 +272,9 @@ def pgd_attack(
 
 def _perturb(model: Model, x: Tensor, y: Tensor, by: PGD, data: Dataset, generator: torch.Generator) -> Tensor:
     """What the adversary makes of a batch."""
-    lower, upper = (x - by.tau).clamp_min(data.low), (x + by.tau).clamp_max(data.high)
+    lower, upper = by.around(x, data.low, data.high)
     if by.random_start:
-        x = lower + (upper - lower) * torch.rand(x.shape, generator=generator).to(x.device)
+        x = lower + (upper - lower) * torch.rand(x.shape, generator=generator, device=x.device)
     for _ in range(by.steps):
         x, _ = _ascend(model, x, y, lower, upper, by.step * by.tau)
     return x

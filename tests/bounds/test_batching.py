@@ -6,8 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elbowroom.bounds.linear import Budget
 from elbowroom.bounds.propagate import Propagation, method_named
+from elbowroom.memory import Budget
+from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
+from elbowroom.regions.input_set import InputSet
 from elbowroom.specification import linear_specification
 from support import KINDS, METHODS, cases, magnitudes, mlp, networks, normal, random_region
 
@@ -52,8 +55,8 @@ def test_tiny_memory_gives_the_same_bounds(net, seed, kind, method):
     rng = np.random.default_rng(seed)
     inputs = random_region(rng, net.input_shape, kind, batch=2, scale=float(rng.choice([0.01, 1.0]))).inputs
     spec = specification(rng, net, 2)
-    ample, found = everything(net, inputs, method, spec, Budget(1 << 30, 1 << 30))
-    for budget in (Budget(chunk=1, keep=0), Budget(chunk=700, keep=0)):
+    ample, found = everything(net, inputs, method, spec, Budget(1 << 30, 1 << 30, 1 << 30))
+    for budget in (Budget(total=1 << 30, chunk=1, keep=0), Budget(total=1 << 30, chunk=700, keep=0)):
         tight, _ = everything(net, inputs, method, spec, budget)
         for t, a, slack in zip(tight, ample, allowances(net, found, spec), strict=True):
             assert bool(((t - a).abs() <= slack).all())
@@ -77,3 +80,52 @@ def test_a_batch_of_none(method):
     inputs = random_region(np.random.default_rng(3), (3,), "box", batch=1).inputs.part(0, 0)
     found = Propagation(net, inputs, method_named(method))
     assert found.lower[-1].shape == (0, 2)
+
+
+@cases(3)
+@given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from(METHODS))
+def test_skipping_inactive_neurons_changes_no_margin(net, seed, kind, method):
+    rng = np.random.default_rng(seed)
+    scale = float(rng.choice([0.01, 0.1, 1.0]))
+    inputs = random_region(rng, net.input_shape, kind, batch=3, scale=scale).inputs
+    spec = specification(rng, net, 3)
+    whole = Propagation(net, inputs, method_named(method), bound_outputs=False)
+    short = Propagation(net, inputs, method_named(method), bound_outputs=False, skip_inactive=True)
+    slack = allowances(net, whole, spec)[-1]
+    assert bool(((whole.margins(spec, "direct") - short.margins(spec, "direct")).abs() <= slack).all())
+
+
+@pytest.mark.parametrize("method", ["combined", "adaptive"])
+def test_gradients_of_skipping(method):
+    """With some neurons inactive for some of the batch and not for others."""
+    rng = np.random.default_rng(3)
+    net = mlp(rng, [6, 20, 20, 4])
+    inputs = random_region(rng, net.input_shape, "box", batch=4, scale=0.3).inputs
+    spec = specification(rng, net, 4)
+    gradients = []
+    for skip in (False, True):
+        radius = inputs.radius.clone().requires_grad_()
+        sets = InputSet(inputs.center, radius, inputs.p, inputs.basis)
+        found = Propagation(net, sets, method_named(method), bound_outputs=False, skip_inactive=skip)
+        (gradient,) = torch.autograd.grad(found.margins(spec, "direct").sum(), radius)
+        gradients.append(gradient)
+        if skip:
+            dead = torch.stack([(found.upper[i] <= 0).float().mean(1) for i in net.preactivations])
+            assert bool((dead > 0).any()) and dead.unique().numel() > 3
+    torch.testing.assert_close(*gradients)
+
+
+def test_every_neuron_inactive():
+    net = Network.chain(
+        (2,),
+        [
+            ops.Linear(torch.ones(3, 2).double(), torch.full((3,), -100.0).double()), ops.ReLU(),
+            ops.Linear(torch.ones(3, 3).double(), torch.full((3,), -1.0).double()), ops.ReLU(),
+            ops.Linear(torch.ones(2, 3).double(), torch.tensor([1.0, 0.0]).double()),
+        ],
+    )  # fmt: skip
+    inputs = InputSet(torch.zeros(2, 2).double(), torch.ones(2, 2).double())
+    spec = linear_specification(torch.tensor([[[1.0, -1.0]]]).double())
+    for method in METHODS:
+        found = Propagation(net, inputs, method_named(method), bound_outputs=False, skip_inactive=True)
+        assert found.margins(spec, "direct").tolist() == [[1.0], [1.0]]

@@ -8,17 +8,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elbowroom.bounds.linear import Budget
 from elbowroom.bounds.propagate import Propagation, method_named
+from elbowroom.memory import Budget
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.regions.input_set import InputSet
 from elbowroom.specification import label_in, label_stays, linear_specification
 from support import ACTIVATIONS, FULL, KINDS, METHODS, Builder, cases, mlp, networks, normal, random_region
 
-AMPLE = Budget(chunk=4 << 20, keep=1 << 30)
-FORGETFUL = Budget(chunk=4 << 20, keep=0)
-TINY = Budget(chunk=1, keep=0)
+AMPLE = Budget(total=1 << 30, chunk=4 << 20, keep=1 << 30)
+FORGETFUL = Budget(total=1 << 30, chunk=4 << 20, keep=0)
+TINY = Budget(total=1 << 30, chunk=1, keep=0)
 
 
 def margins_at(net, inputs, center, radius, method, margin, spec, budget=None):

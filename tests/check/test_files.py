@@ -21,7 +21,7 @@ import torch
 import elbowroom as er
 from elbowroom.network import operations as ops
 from elbowroom.network.files import OPERATIONS, load_network, network_hash, save_network
-from elbowroom.network.graph import Graph, Network, Node
+from elbowroom.network.graph import About, Graph, Network, Node
 from elbowroom.run import files as run_files
 from forgery import edit_archive, edit_graph, edit_rows, edit_run, every_operation
 from support import BLOCKS, SHAPES, Builder, mlp
@@ -185,9 +185,9 @@ def test_load_reads_network_files(tmp_path):
     moved = er.load(path, mean=1.0, std=2.0, decision="min")
     torch.testing.assert_close(moved(x), net((x - 1) / 2))
     assert moved.decision == "min"
-    with pytest.raises(er.InputError, match=r"input_shape is \(7,\)"):
+    with pytest.raises(er.InputError, match=r"input_shape is \(7,\), but the model takes \(5,\)"):
         er.load(path, input_shape=(7,))
-    with pytest.raises(er.InputError, match=r"missing"):
+    with pytest.raises(er.InputError, match=r"other\.elbowroom: there is no such file"):
         er.load(tmp_path / "other.elbowroom")
     with pytest.raises(er.InputError, match=r"net\.pkl"):
         er.load("net.pkl")
@@ -232,9 +232,18 @@ def setter(operation, where, key, value):
 
 GRAPH_FORGERIES = {
     "format": (lambda g: g.update(format="pickle"), "format is 'pickle'"),
-    "version": (lambda g: g.update(version=2), "version 2 is unknown"),
-    "version as text": (lambda g: g.update(version="1"), "version '1' is unknown"),
+    "version": (lambda g: g.update(version=1), "version 1 is unknown; this program reads 2"),
+    "version as text": (lambda g: g.update(version="2"), "version '2' is unknown"),
     "no version": (lambda g: g.pop("version"), "version None"),
+    "no features": (lambda g: g.pop("features"), "'features' is missing"),
+    "features as text": (lambda g: g.update(features="abc"), "'features' cannot be 'abc'"),
+    "features as numbers": (lambda g: g.update(features=[1] * 72), "features must be a list of printable texts"),
+    "too few features": (lambda g: g.update(features=["a"]), "72 different names are needed, got 1"),
+    "same features": (lambda g: g.update(features=["a"] * 72), "72 different names are needed, got 1"),
+    "escape sequence in a class": (lambda g: g.update(classes=["\x1b[2J"]), "classes must be a list of printable"),
+    "too many classes": (lambda g: g.update(classes=list("abcdefg")), "different names are needed, got 7"),
+    "no notes": (lambda g: g.update(notes=None), "notes must be a list of printable texts"),
+    "line break in a note": (lambda g: g.update(notes=["certified\n"]), "notes must be a list of printable texts"),
     "unknown field": (lambda g: g.update(hook="os.system"), "'hook' is unknown"),
     "decision": (lambda g: g.update(decision="middle"), "decision must be"),
     "other decision": (lambda g: g.update(decision="max"), "was changed: its content has the hash"),
@@ -320,6 +329,8 @@ def test_an_edit_that_changes_nothing_is_read(copy, stored):
     edit_graph(copy, lambda graph: None)
     assert_same_network(load_network(copy), load_network(stored))
     edit_graph(copy, setter("Tanh", None, "name", "renamed"))  # names are no part of the claim
+    edit_graph(copy, lambda graph: graph.update(features=[f"f{k}" for k in range(72)], notes=["read me"]))
+    assert load_network(copy).about == About(tuple(f"f{k}" for k in range(72)), None, ("read me",))
     assert network_hash(load_network(copy)) == network_hash(load_network(stored))
 
 
@@ -482,13 +493,14 @@ def test_every_status_survives(tmp_path):
 
 
 def test_a_run_of_images_in_several_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_files, "_PART_BYTES", 12_000)
+    monkeypatch.setattr(run_files, "PART_BYTES", 12_000)
     net = every_operation(dtype=torch.float32)
     x = torch.tensor(np.random.default_rng(0).normal(size=(8, 2, 6, 6)))
     certs = er.certify(net, x, region=er.Uniform(), max_eps=1e-3)
     certs.save(tmp_path)
     assert [p.name for p in sorted((tmp_path / "parts").iterdir())] == [f"part-{k:05d}.parquet" for k in range(3)]
-    assert json.loads((tmp_path / "run.json").read_text())["rows"] == [3, 3, 2]
+    plan = json.loads((tmp_path / "run.json").read_text())["plan"]
+    assert (plan["inputs"], plan["part_rows"]) == (8, 3)
     assert_same(certs, er.Certificates.load(tmp_path))
     # A smaller run in its place leaves nothing of it.
     certs = er.certify(small(), points(), region=er.Oblique(BASIS))
@@ -667,13 +679,13 @@ RUN_FORGERIES = {
     "version": (lambda r: r.update(version=99), "version 99 is unknown"),
     "no version": (lambda r: r.pop("version"), "version None is unknown"),
     "unknown field": (lambda r: r.update(hook=1), "'hook' is unknown"),
-    "missing field": (lambda r: r.pop("rows"), "'rows' is missing"),
+    "missing field": (lambda r: r.pop("plan"), "'plan' is missing"),
     "claim": (lambda r: r.update(claim=[]), "an object was expected"),
     "unknown claim": (lambda r: r["claim"].update(also=1), "'also' is unknown"),
     "missing claim": (lambda r: r["claim"].pop("boxes"), "'boxes' is missing"),
     "hash": (lambda r: r["claim"].update(network_hash="0" * 64), "not the network that was certified"),
     "hash is no text": (lambda r: r["claim"].update(network_hash=7), "network_hash cannot be 7"),
-    "settings": (lambda r: r["claim"].update(settings=None), "settings cannot be None"),
+    "claimed settings": (lambda r: r["claim"].update(settings=None), "settings cannot be None"),
     "input shape": (lambda r: r["claim"].update(input_shape=[7]), "another shape of inputs"),
     "input shape as text": (lambda r: r["claim"].update(input_shape="5"), "input_shape cannot be '5'"),
     "outputs": (lambda r: r["claim"].update(outputs=-1), "outputs cannot be -1"),
@@ -683,11 +695,20 @@ RUN_FORGERIES = {
     "shared": (lambda r: r["claim"].update(shared={"code": "x"}), "shared cannot be"),
     "groups": (lambda r: r["claim"].update(groups=[-1, 0]), "groups cannot be"),
     "invented specification": (lambda r: r["claim"].update(groups=[0, 1]), "the column 'spec_rows' is missing"),
-    "rows": (lambda r: r.update(rows="4"), "rows must be"),
-    "no rows": (lambda r: r.update(rows=[]), "rows must be"),
-    "fewer rows": (lambda r: r.update(rows=[3]), r"part-00000\.parquet has 4 rows; run.json speaks of 3"),
-    "more rows": (lambda r: r.update(rows=[10**9]), "too small for the 1000000000 rows"),
-    "more parts": (lambda r: r.update(rows=[4, 4]), r"part-00001\.parquet is missing"),
+    "index": (lambda r: r["claim"].update(index=0), "index cannot be 0"),
+    "invented index": (lambda r: r["claim"].update(index=True), "the column 'index' is missing"),
+    "plan": (lambda r: r.update(plan=4), "plan is damaged: an object was expected"),
+    "unknown plan": (lambda r: r["plan"].update(also=1), "plan: the field 'also' is unknown"),
+    "inputs": (lambda r: r["plan"].update(inputs="4"), "plan: inputs cannot be 4"),
+    "no rows": (lambda r: r["plan"].update(part_rows=0), "plan: part_rows cannot be 0"),
+    "fewer rows": (lambda r: r["plan"].update(inputs=3), "belongs to another run or another place in it"),
+    "more rows": (lambda r: r["plan"].update(inputs=10**9, part_rows=10**9), "too small for the 1000000000 rows"),
+    "more parts": (lambda r: r["plan"].update(inputs=8), "belongs to another run or another place in it"),
+    "other parts": (lambda r: r["plan"].update(part_rows=5), "states another plan"),
+    "data": (lambda r: r["plan"].update(data={"name": "x"}), "plan: data: the field 'count' is missing"),
+    "settings": (lambda r: r["plan"].update(settings=7), "plan: settings cannot be 7"),
+    "unknown settings": (lambda r: r["plan"].update(settings={"regin": 1}), "regin is no setting; did you mean region"),
+    "ids": (lambda r: r["plan"].update(ids=["a"]), "plan: ids cannot be"),
 }
 
 
@@ -761,7 +782,42 @@ def test_parts_of_another_run_are_noticed(fresh):
     refused(run, r"the column 'spec_rows' is unknown")
     er.certify(small(seed=1), points()).save(other)
     shutil.copy(other / "parts" / "part-00000.parquet", run / "parts" / "part-00000.parquet")
-    refused(run, r"part-00000\.parquet belongs to another run")
+    refused(run, r"part-00000\.parquet belongs to another run or another place in it: it states another claim")
+
+
+def test_parts_in_another_place_are_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_files, "PART_BYTES", 1)
+    er.certify(small(), points()).save(tmp_path)
+    first, second = (tmp_path / "parts" / f"part-0000{k}.parquet" for k in range(2))
+    shutil.copy(first, second)
+    refused(tmp_path, r"part-00001\.parquet belongs to another run or another place in it: it states another part")
+
+
+def test_what_is_there_of_an_incomplete_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_files, "PART_BYTES", 1)
+    certs = er.certify(small(), points())
+    certs.save(tmp_path)
+    for k, rows in ((1, [0, 2, 3]), (0, [2, 3]), (3, [2]), (2, [])):
+        (tmp_path / "parts" / f"part-0000{k}.parquet").unlink()
+        found = er.Certificates.load(tmp_path)
+        assert found.missing == 4 - len(rows) and len(found) == len(rows)
+        assert torch.equal(found.x, certs.x[rows]) and torch.equal(found.eps, certs.eps[rows])
+        assert f"the run is incomplete: {found.missing} more inputs" in repr(found)
+        report = er.check(found)
+        assert bool(report) and len(report) == len(rows)
+    shutil.rmtree(tmp_path / "parts")
+    assert er.Certificates.load(tmp_path).missing == 4
+
+
+def test_numbers_in_a_data_set_survive(tmp_path):
+    certs = dataclasses.replace(er.certify(small(), points()), index=torch.tensor([7, 1, 0, 9]))
+    certs.save(tmp_path)
+    assert_same(certs, er.Certificates.load(tmp_path))
+    assert pq.read_schema(tmp_path / "parts" / "part-00000.parquet").names[0] == "index"
+    edit_rows(tmp_path, "index", nudge)
+    refused(tmp_path, r"\(row 3\) was changed")
+    with pytest.raises(er.InputError, match="index must hold"):
+        dataclasses.replace(certs, index=torch.ones(4)).save(tmp_path)
 
 
 def rewrite(run, change):
@@ -799,7 +855,10 @@ def test_damaged_runs(fresh, name):
         else:  # what does not matter was hit
             assert_same(right, certs)
     (run / name).unlink()
-    refused(run, "missing")
+    if name.startswith("parts"):
+        assert er.Certificates.load(run).missing == 4
+    else:
+        refused(run, "missing")
     (run / name).mkdir()
     refused(run, r"damaged|cannot be read")
 

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elbowroom.bounds.linear import Budget
 from elbowroom.bounds.propagate import margins_of
 from elbowroom.check import affine, strict
 from elbowroom.check.prove import Hints, prove
 from elbowroom.check.rounding import ETA
 from elbowroom.check.strict import Area, StrictBounds
 from elbowroom.errors import InputError, UnsupportedError
+from elbowroom.memory import Budget
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.specification import Specification

@@ -13,10 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elbowroom.errors import InputError, UnsupportedError
-from elbowroom.network.from_torch import from_torch
-from elbowroom.network.graph import Graph, Network
-from elbowroom.network.load import load
-from elbowroom.network.operations import Linear, ReLU
+from elbowroom.network.from_torch import read_module
+from elbowroom.network.operations import Linear
 
 
 class Calls(nn.Module):
@@ -52,13 +50,25 @@ def mlp() -> nn.Module:
 def activations() -> nn.Module:
     kinds = [nn.ReLU(), nn.LeakyReLU(0.2), nn.PReLU(), nn.PReLU(6), nn.Sigmoid(), nn.Tanh(), nn.ELU(0.5)]
     kinds += [nn.Softplus(), nn.Softplus(2.0, 30.0), nn.Hardtanh(-0.5, 0.75), nn.ReLU6(), nn.SiLU()]
-    kinds += [nn.GELU(), nn.GELU("tanh"), nn.Tanhshrink(), nn.Identity()]
+    kinds += [nn.GELU(), nn.GELU("tanh"), nn.Tanhshrink(), nn.Identity(), nn.CELU()]
+    kinds += [nn.Hardsigmoid(), nn.LogSigmoid()]
     modules = nn.ModuleList(kinds)
     return Calls(lambda m, x: torch.cat([k(m.first(x)) for k in m.kinds], 1), first=nn.Linear(5, 6), kinds=modules)
 
 
+def sums(m: Calls, x: Tensor) -> Tensor:
+    parts = [x.sum(1), x.sum(-1, keepdim=True).flatten(1), x.sum((1, 2))[:, None], torch.sum(x, (2,), dtype=x.dtype)]
+    return torch.cat(parts, 1)
+
+
+def picks(m: Calls, x: Tensor) -> Tensor:
+    parts = [x.index_select(1, m.order), x[:, [0, 2]], x[:, m.order].flip(-1), x.flip(1, 2), x[:, m.order[0]][:, None]]
+    return torch.cat([*(p.flatten(1) for p in parts), x[..., [1, -1, 0]].flatten(1), x[:, 0, [2, 0]]], 1)
+
+
 def clamps(m: Calls, x: Tensor) -> Tensor:
     parts = [x.clamp(0), x.clamp_min(0), x.clamp(max=0.5), x.clamp(-0.25, 0.5), x.clamp_max(1), x.atan()]
+    parts += [x.abs(), torch.maximum(x, 2 * x + 1), torch.minimum(x, m.v), torch.maximum(m.v, x), x.max(-x)]
     return torch.cat([*parts, F.relu6(x), F.hardtanh(x)], -1)
 
 
@@ -156,7 +166,7 @@ def unused(m: Calls, x: Tensor) -> Tensor:
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (mlp, (5,)),
     "activations": (activations, (5,)),
-    "clamps": (lambda: Calls(clamps), (6,)),
+    "clamps": (lambda: Calls(clamps, v=torch.randn(6)), (6,)),
     "prelu per channel": (lambda: nn.Sequential(nn.Conv2d(2, 3, 2), nn.PReLU(3), nn.Flatten()), (2, 4, 4)),
     "linear on the last axis": (lambda: nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Flatten()), (2, 5, 4)),
     "no bias": (lambda: nn.Sequential(nn.Linear(4, 3, bias=False), nn.ReLU6(), nn.Linear(3, 2)), (4,)),
@@ -211,6 +221,20 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (6,),
     ),
     "unused softmax": (lambda: Calls(unused, layer=nn.Linear(4, 3)), (4,)),
+    "sums": (lambda: Calls(sums), (3, 4)),
+    "picks": (lambda: Calls(picks, order=torch.tensor([2, 0, 3, 0])), (4, 3)),
+    "shared embedding": (
+        lambda: Calls(lambda m, x: m.b(m.a(x[:, :2]) + m.a(x[:, 2:])), a=nn.Linear(2, 3), b=nn.Hardsigmoid()),
+        (4,),
+    ),
+    "nested": (
+        lambda: nn.Sequential(
+            nn.Unflatten(1, (2, 3)),
+            nn.Sequential(nn.Sequential(nn.Conv1d(2, 4, 2), nn.Identity()), nn.AdaptiveAvgPool1d(1)),
+            nn.Flatten(),
+        ),
+        (6,),
+    ),
     "one output": (lambda: Calls(lambda m, x: m.layer(x).squeeze(1), layer=nn.Linear(4, 1)), (4,)),
     "image output": (lambda: nn.Conv2d(1, 2, 3), (1, 5, 5)),
     "no axes": (lambda: Calls(lambda m, x: torch.stack([x, -x], 1)), ()),
@@ -234,7 +258,7 @@ def test_same_outputs(name: str) -> None:
     torch.manual_seed(0)
     make, shape = MODELS[name]
     module = randomise(make())
-    net = load(module, shape)
+    net = read_module(module, shape)
     assert module.training, "the module must be left as it is"
     assert net.input_shape == shape and net.dtype == torch.float32
     module.eval()
@@ -250,7 +274,7 @@ def test_same_outputs(name: str) -> None:
 def test_parameters_are_as_stored_and_independent() -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     before = module[0].weight.detach().clone()
-    net = load(module, (3,))
+    net = read_module(module, (3,))
     with torch.no_grad():
         module[0].weight.zero_()
     assert [n.op.name for n in net.nodes] == ["Input", "Linear", "BatchNorm"]
@@ -262,20 +286,33 @@ def test_parameters_are_as_stored_and_independent() -> None:
 def test_training_modes_are_left_alone() -> None:
     module = nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.BatchNorm1d(3))
     module[2].eval()
-    load(module, (3,))
+    read_module(module, (3,))
     assert [m.training for m in module.modules()] == [True, True, True, False]
 
 
 def test_numbers_are_rounded_to_the_models_type() -> None:
     module = Calls(lambda m, x: x * 0.1)
-    assert float(load(module, (2,)).nodes[1].op.tensors()["factor"]) == float(np.float32(0.1))
+    assert float(read_module(module, (2,)).nodes[1].op.tensors()["factor"]) == float(np.float32(0.1))
     doubled = Calls(lambda m, x: x * 0.1, v=torch.ones(1, dtype=torch.float64))
-    assert float(load(doubled, (2,)).nodes[1].op.tensors()["factor"]) == 0.1
+    assert float(read_module(doubled, (2,)).nodes[1].op.tensors()["factor"]) == 0.1
+
+
+@pytest.mark.parametrize("module", [nn.SELU(), nn.CELU(0.7), Calls(lambda m, x: torch.ops.aten.elu(x, 1.5, 0.3))])
+def test_scaled_activations(module: nn.Module) -> None:
+    """Their scales are numbers of the model's type as well."""
+    x = torch.randn(100, 3, dtype=torch.float64)
+    for dtype, tolerance in ((torch.float64, 1e-14), (torch.float32, 1e-6)):
+        linear = nn.Linear(3, 3).to(dtype)
+        net = read_module(nn.Sequential(linear, module), (3,))
+        assert net.dtype == dtype
+        with torch.no_grad():
+            expected = module(linear(x.to(dtype)))
+        torch.testing.assert_close(net(x.to(dtype)), expected, rtol=tolerance, atol=tolerance)
 
 
 def test_computed_weights_are_evaluated() -> None:
     module = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)).double()
-    net = load(module, (4,))
+    net = read_module(module, (4,))
     assert [n.op.name for n in net.nodes] == ["Input", "Linear"]
     x = torch.randn(8, 4, dtype=torch.float64)
     torch.testing.assert_close(net(x), module(x).detach(), rtol=1e-12, atol=1e-12)
@@ -284,21 +321,55 @@ def test_computed_weights_are_evaluated() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_other_types(dtype: torch.dtype) -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).to(dtype)
-    net = load(module, (3,), mean=0.5, std=2.0)
+    net = read_module(module, (3,))
     assert net.dtype == torch.promote_types(dtype, torch.float32)
-    assert net.nodes[3].op.tensors()["weight"].dtype == dtype
+    assert net.nodes[1].op.tensors()["weight"].dtype == dtype
     x = torch.randn(8, 3, dtype=torch.float64)
     with torch.no_grad():
-        torch.testing.assert_close(net(x), module.double()((x - 0.5) / 2), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(net(x), module.double()(x), rtol=1e-12, atol=1e-12)
 
 
-def test_from_torch_continues_a_graph() -> None:
-    graph = Graph((3,))
-    a = from_torch(nn.Linear(3, 4), graph)
-    b = from_torch(nn.Linear(4, 2), graph, graph.add(ReLU(), a))
-    c = from_torch(nn.Linear(4, 2), graph, a)  # a branch from an earlier node
-    assert graph.nodes[b].shape == graph.nodes[c].shape == (2,)
-    assert [n.op.name for n in graph.network(c).nodes] == ["Input", "Linear", "Linear"]
+# --- the softmax at the end ---
+
+SOFTMAX: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "softmax": (lambda: nn.Sequential(nn.Linear(3, 4), nn.Softmax(1)), (3,)),
+    "log softmax": (lambda: nn.Sequential(nn.Linear(3, 4), nn.LogSoftmax(-1)), (3,)),
+    "function": (lambda: Calls(lambda m, x: F.softmax(m.layer(x), dim=1), layer=nn.Linear(3, 4)), (3,)),
+    "flattened": (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.Softmax(1), nn.Flatten()), (1, 3, 3)),
+    "in another type": (lambda: Calls(lambda m, x: m.layer(x).softmax(1, torch.float64), layer=nn.Linear(3, 4)), (3,)),
+}
+
+
+@pytest.mark.parametrize("name", SOFTMAX)
+def test_a_softmax_at_the_end_is_left_off(name: str) -> None:
+    torch.manual_seed(0)
+    make, shape = SOFTMAX[name]
+    module = make()
+    net = read_module(module, shape)
+    assert "softmax at the end is left off" in net.about.notes[0]
+    assert net.n_outputs == 4 and "softmax" not in repr(net).lower()
+    x = torch.randn(100, *shape)
+    with torch.no_grad():
+        assert torch.equal(net(x).argmax(1), module(x).flatten(1).argmax(1))
+        log = "log" in name
+        torch.testing.assert_close(net(x).log_softmax(1) if log else net(x).softmax(1), module(x).flatten(1).float())
+    with pytest.raises(UnsupportedError, match=r"softmax.*return the logits"):
+        read_module(module, shape, "regression")
+
+
+def test_what_is_no_softmax_over_the_classes_stays() -> None:
+    for module, shape in (
+        (nn.Sequential(nn.Linear(3, 1), nn.Softmax(1)), (3,)),  # always 1
+        (nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)), (2, 3)),
+        (nn.Sequential(nn.Linear(3, 2), nn.Softmax(0)), (3,)),
+        (nn.Sequential(nn.Linear(3, 2), nn.Softmax(1), nn.ReLU()), (3,)),
+        (Calls(lambda m, x: x.softmax(1).flatten()), (2,)),
+        (Calls(lambda m, x: x + x.softmax(1)), (3,)),
+    ):
+        with pytest.raises(UnsupportedError, match=r"softmax.*return the logits"):
+            read_module(module, shape)
+    sigmoid = read_module(nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()), (3,))
+    assert sigmoid.nodes[-1].op.name == "Sigmoid" and not sigmoid.about.notes
 
 
 # --- errors ---
@@ -310,20 +381,20 @@ class Bad(nn.Module):
         self.layer = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.maximum(self.layer(x), x)
+        return torch.fmod(self.layer(x), x)
 
 
 def test_every_unsupported_operation_is_named_with_its_place() -> None:
-    blocks = nn.Sequential(nn.Linear(4, 4), Bad(), nn.ELU(), nn.LayerNorm(4), nn.SELU())
-    module = Calls(lambda m, x: F.elu(m.blocks(x) * x.t().relu().t(), 1.0).softmax(1), blocks=blocks)
+    blocks = nn.Sequential(nn.Linear(4, 4), Bad(), nn.ELU(), nn.LayerNorm(4), nn.Hardswish())
+    module = Calls(lambda m, x: F.elu(m.blocks(x) * x.t().relu().t(), 1.0).softmax(0), blocks=blocks)
     with pytest.raises(UnsupportedError) as caught:
-        load(module, (4,))
+        read_module(module, (4,))
     lines = str(caught.value).splitlines()
     assert len(lines) == 7
     expected = [
-        ("aten.maximum.default", "'blocks.1'", "Bad", "test_from_torch.py:"),
+        ("aten.fmod.Tensor", "'blocks.1'", "Bad", "test_from_torch.py:"),
         ("aten.layer_norm.default", "'blocks.3'", "LayerNorm"),
-        ("aten.selu.default", "'blocks.4'", "SELU"),
+        ("aten.hardswish.default", "'blocks.4'", "Hardswish"),
         ("aten.t.default", "'t'", "batch"),
         ("aten.mul.Tensor", "two computed values"),
         ("aten.softmax.int", "return the logits"),
@@ -340,10 +411,15 @@ UNSUPPORTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "stack of matrices": (lambda: Calls(lambda m, x: x @ m.w, w=torch.ones(5, 4, 2)), (5, 3, 4), "stack"),
     "computed weight": (lambda: Calls(lambda m, x: F.linear(torch.ones(2, 3), x[:, 0])), (1, 3), "batch|weights"),
     "transposed conv": (lambda: nn.ConvTranspose2d(1, 1, 2), (1, 3, 3), "aten.conv_transpose2d"),
-    "log softmax": (lambda: nn.Sequential(nn.Linear(3, 2), nn.LogSoftmax(1)), (3,), "return the logits"),
-    "softmax inside": (lambda: nn.Sequential(nn.Softmax(1), nn.Linear(3, 2)), (3,), "softmax.*not supported"),
-    "selu": (nn.SELU, (3,), "aten.selu"),
-    "elu scales": (lambda: Calls(lambda m, x: torch.ops.aten.elu(x, 1, 2)), (3,), "both scales 1"),
+    "softmax inside": (lambda: nn.Sequential(nn.Softmax(1), nn.Linear(3, 2)), (3,), "softmax.*at the end"),
+    "elu scales": (lambda: Calls(lambda m, x: torch.ops.aten.elu(x, 1, 1, 2)), (3,), "input_scale 1"),
+    "celu alpha": (lambda: nn.CELU(-1.0), (3,), "alpha > 0"),
+    "hard swish": (nn.Hardswish, (3,), "aten.hardswish"),
+    "upsampling": (lambda: nn.Upsample(scale_factor=2), (1, 4), "aten.upsample"),
+    "mask": (lambda: Calls(lambda m, x: x[:, m.v], v=torch.tensor([True, False, True])), (3,), "mask|batch axis"),
+    "two indices": (lambda: Calls(lambda m, x: x[:, [0, 1], [1, 0]]), (2, 2), "several axes"),
+    "batch order": (lambda: Calls(lambda m, x: x.flip(0)), (3,), "from the batch"),
+    "computed index": (lambda: Calls(lambda m, x: m.v[x.argmax(1)], v=torch.ones(3, 2)), (3,), "computed positions"),
     "elu alpha": (lambda: nn.ELU(-1.0), (3,), "alpha > 0"),
     "softplus threshold": (lambda: nn.Softplus(1.0, 5.0), (3,), "threshold of at least 15"),
     "empty clamp": (lambda: Calls(lambda m, x: x.clamp(1, 0)), (3,), "not an interval"),
@@ -363,7 +439,7 @@ UNSUPPORTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "batch slice": (lambda: Calls(lambda m, x: x + x[:1]), (3,), "aten.slice.*batch axis"),
     "batch split": (lambda: Calls(lambda m, x: x + x.split(1)[0]), (3,), "split|fixed batch"),
     "batch size": (lambda: Calls(lambda m, x: x / x.size(0)), (3,), "batch size"),
-    "item": (lambda: Calls(lambda m, x: x * x.sum().item()), (3,), "aten.sum.default"),
+    "item": (lambda: Calls(lambda m, x: x * x.sum().item()), (3,), "aten.sum.default.*batch axis"),
     "batch constant": (
         lambda: Calls(lambda m, x: torch.cat([x, torch.zeros(x.size(0), 2)], 1)),
         (3,),
@@ -394,19 +470,20 @@ UNSUPPORTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
 def test_unsupported(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     make, shape, message = UNSUPPORTED[name]
     with pytest.raises(UnsupportedError, match=f"(?s){message}") as caught:
-        load(make(), shape)
+        read_module(make(), shape)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
     assert capfd.readouterr() == ("", ""), "torch must not print"
 
 
 def test_wrong_input_shape() -> None:
     with pytest.raises(InputError, match=r"does not run on a batch of 2 inputs of shape \(4,\).*mat1 and mat2"):
-        load(nn.Linear(3, 2), (4,))
-    with pytest.raises(InputError, match="input_shape is needed"):
-        load(nn.Linear(3, 2))
-    for shape in (3, "3", (3.0,), (0,), (-1, 3)):
-        with pytest.raises(InputError, match="positive sizes"):
-            load(nn.Linear(3, 2), shape)
+        read_module(nn.Linear(3, 2), (4,))
+
+
+def test_torchscript_is_refused() -> None:
+    module = torch.jit.ScriptModule()
+    with pytest.raises(UnsupportedError, match=r"TorchScript.*give the torch.nn.Module"):
+        read_module(module, (3,))
 
 
 def test_damaged_models() -> None:
@@ -414,70 +491,16 @@ def test_damaged_models() -> None:
     with torch.no_grad():
         module[0].weight[0, 0] = math.nan
     with pytest.raises(InputError, match=r"0\.linear.*weight holds NaN"):
-        load(module, (3,))
+        read_module(module, (3,))
     module[0].reset_parameters()
     module[1].running_var[0] = -1
     with pytest.raises(InputError, match="negative running variance"):
-        load(module, (3,))
+        read_module(module, (3,))
     with pytest.raises(InputError, match="lazy"):
-        load(nn.LazyLinear(2), (3,))
+        read_module(nn.LazyLinear(2), (3,))
 
 
 def test_a_misread_operation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Linear, "__call__", lambda self, x: F.linear(x, self.weight))
     with pytest.raises(UnsupportedError, match="differs from the model itself"):
-        load(nn.Linear(3, 2), (3,))
-
-
-# --- load ---
-
-
-def test_normalisation_of_a_module() -> None:
-    module = nn.Sequential(nn.Conv2d(3, 2, 2), nn.ReLU(), nn.Flatten())
-    x = 255 * torch.rand(8, 3, 4, 4, dtype=torch.float64)
-    mean, std = (128.0, 64.0, 96.0), np.array([64.0, 32.0, 16.0])
-    raw = (x - torch.tensor(mean).reshape(3, 1, 1)) / torch.tensor(std).reshape(3, 1, 1)
-    net = load(module, [3, 4, 4], mean, std, decision="min")
-    assert [n.op.name for n in net.nodes[:4]] == ["Input", "Shift", "Divide", "Conv"]
-    assert net.decision == "min" and net.dtype == torch.float32
-    plain = load(module, (3, 4, 4))
-    assert plain.decision == "max"
-    assert torch.equal(net(x), plain(raw))
-    assert torch.equal(load(module, (3, 4, 4), mean=0.1)(x), plain(x - float(np.float32(0.1))))
-    assert torch.equal(load(module, (3, 4, 4), std=np.full((1, 4), 2.0))(x), plain(x / 2))
-    assert torch.equal(load(module, (3, 4, 4), mean=x[0].float())(x), plain(x - x[0].float()))
-
-
-def test_normalisation_of_a_network() -> None:
-    plain = Network.chain((3,), [Linear(torch.randn(2, 3)), ReLU()], decision="min")
-    net = load(plain, (3,), mean=[1.0, 2.0, 3.0], std=2)
-    x = torch.randn(8, 3, dtype=torch.float64)
-    torch.testing.assert_close(net(x), plain((x - torch.tensor([1.0, 2.0, 3.0])) / 2))
-    assert net.decision == "min" and load(plain, decision="max").decision == "max"
-    assert [n.name for n in load(plain).nodes] == [n.name for n in plain.nodes]
-    with pytest.raises(InputError, match=r"input_shape is \(4,\), but the network takes \(3,\)"):
-        load(plain, (4,))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"mean": [1.0, 2.0]}, r"mean of shape \(2,\) does not fit inputs of shape \(3, 4, 4\)"),
-        ({"std": np.ones((1, 3, 4, 4))}, "std of shape"),
-        ({"std": [1.0, 0.0, 1.0]}, "std must be positive"),
-        ({"std": -1}, "std must be positive"),
-        ({"std": 1e-60}, "std must be positive"),
-        ({"mean": math.nan}, "mean holds NaN"),
-        ({"mean": "imagenet"}, "mean must hold numbers"),
-        ({"decision": "argmax"}, "decision must be"),
-    ],
-)
-def test_load_arguments(arguments: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        load(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), (3, 4, 4), **arguments)
-
-
-@pytest.mark.parametrize("model", ["model.onnx", object(), lambda x: x])
-def test_other_models(model: object) -> None:
-    with pytest.raises(InputError, match=r"only torch.nn.Module and Network"):
-        load(model)
+        read_module(nn.Linear(3, 2), (3,))

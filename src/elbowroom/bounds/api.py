@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elbowroom.bounds.linear import Budget
 from elbowroom.bounds.propagate import Propagation, check_margin, method_named
 from elbowroom.check.prove import Hints, prove
 from elbowroom.check.strict import Area
 from elbowroom.errors import InputError
+from elbowroom.memory import Budget
 from elbowroom.network.graph import Network
 from elbowroom.regions.input_set import InputSet
 from elbowroom.specification import Specification, label_stays
@@ -48,12 +48,12 @@ def bounds(
     lower: Array | InputSet,
     upper: Array | None = None,
     method: str = "combined",
-    memory: int | None = None,
+    memory: int | str | None = None,
 ) -> Bounds:
     """Bounds of every layer when the input lies in `[lower, upper]`.
 
     `lower`, `upper`: `b x *input_shape` or `*input_shape`; or one `InputSet` (balls, rotated boxes)
-    in place of both. `method`: "simple", "quadratic", "combined" (the paper's) or "adaptive". Computed in the
+    in place of both. `method`: "simple", "quadratic", "combined" (the paper's), "adaptive" or "fast". Computed in the
     inputs' own precision, and differentiable by them. Bounds are right in real arithmetic; floating
     point may move them by rounding.
 

@@ -27,25 +27,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from elbowroom.bounds import patches
+from elbowroom.bounds.patches import Coefficients, Patch
 from elbowroom.bounds.relaxations import Lines
+from elbowroom.memory import Pool
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Affine, Linear
 from elbowroom.regions.input_set import InputSet, dot
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much memory one evaluation may take: `chunk` bytes for rows in flight, `keep` for Jacobians kept."""
-
-    chunk: int
-    keep: int
-
-    @staticmethod
-    def of(memory: int | None, device: torch.device) -> Budget:
-        """From a total in bytes. On a CPU small chunks are also the fast ones: they stay in the cache."""
-        natural = 4 << 20 if device.type == "cpu" else 1 << 30
-        total = memory if memory is not None else (2 << 30 if device.type == "cpu" else 16 << 30)
-        return Budget(max(1 << 16, min(natural, total // 4)), total // 2)
 
 
 def lower_deviation(
@@ -55,18 +43,25 @@ def lower_deviation(
     lines: dict[int, Lines],
     inputs: InputSet,
     parallel: bool,
-    budget: Budget,
+    chunk: int,
+    pool: Pool,
+    chosen: Tensor | None = None,
 ) -> Tensor:
     """Lower bounds of rows over a node's deviation from its value at the centre.
 
     `rows`: `b x r x size` (or `1 x r x size`) coefficients; None for the node itself, its identity
-    followed, with adaptive lines, by minus the identity (`r = 2 size`). Returns `b x r`. With parallel lines
-    the result is minus the radius, to be added to the rows' centre.
+    followed, with adaptive lines, by minus the identity (`r = 2 size`). `chosen`: only these entries of the node,
+    `b x s`, each input's own (what stands at -1 means nothing); then `r` is `s`, or `2 s`. Returns `b x r`. With
+    parallel lines the result is minus the radius, to be added to the rows' centre. `chunk`: bytes for the rows in
+    flight; `pool`: where Jacobians may be kept, which are computed again for each gradient where they do not fit.
     Differentiable by the region's radius and the lines.
     """
     ancestors = net_ancestors(net, node)
     relaxed = [i for i in ancestors if i in lines]
-    job = _Job(net, node, rows, relaxed, ancestors, inputs, parallel, budget, lines)
+    if chosen is not None:
+        chosen = chosen.clamp_min(0)
+        chosen = chosen if parallel else torch.cat([chosen, chosen + net.nodes[node].size], 1)
+    job = _Job(net, node, rows, chosen, relaxed, ancestors, inputs, parallel, chunk, pool, lines)
     tensors = [inputs.radius]
     for i in relaxed:
         tensors.extend(_parameters(lines[i], parallel))
@@ -123,11 +118,13 @@ class _Job:
     net: Network
     node: int
     rows: Tensor | None
+    chosen: Tensor | None
     relaxed: list[int]
     ancestors: list[int]
     inputs: InputSet
     parallel: bool
-    budget: Budget
+    chunk: int
+    pool: Pool
     lines: dict[int, Lines]
     _kept: _Jacobian | None = field(default=None, repr=False)
 
@@ -137,17 +134,22 @@ class _Job:
         self._source = {i: self.lines[i].source for i in self.relaxed}
         self.lines = {}
         size = self.net.nodes[self.node].size
-        self.count = self.rows.shape[1] if self.rows is not None else size * (1 if self.parallel else 2)
+        listed = self.rows if self.rows is not None else self.chosen
+        self.count = listed.shape[1] if listed is not None else size * (1 if self.parallel else 2)
 
     # --- values
 
     def value(self, tensors: Sequence[Tensor]) -> Tensor:
         radius = tensors[0]
         batch = radius.shape[0]
+        if self.rows is None and self.inputs.is_box:
+            plan = patches.plan(self.net, self.node, self.ancestors, batch, radius.device)
+            if plan is not None:
+                return self._value_by_blocks(tensors, plan)
         out = radius.new_empty(batch, self.count)
         per_row = 3 * radius.element_size() * max(self.net.nodes[i].size for i in self.ancestors)
-        rows_at_once = max(1, self.budget.chunk // per_row)
-        own_rows = self.rows is not None and self.rows.shape[0] > 1
+        rows_at_once = max(1, self.chunk // per_row)
+        own_rows = self.chosen is not None or (self.rows is not None and self.rows.shape[0] > 1)
         if not self.relaxed and not own_rows:
             step_r, step_b = rows_at_once, batch  # nothing depends on the input's own lines
         else:
@@ -163,18 +165,45 @@ class _Job:
                 out[b:b_end, r:r_end] = walk.down(dict(start))
         return out
 
-    def _start(self, first: int, last: int, batch: slice | None) -> dict[int, Tensor]:
+    def _value_by_blocks(self, tensors: Sequence[Tensor], plan: patches.Plan) -> Tensor:
+        """The same for the rows of a convolutional layer, block after block of neighbouring places."""
+        radius, node = tensors[0], self.net.nodes[self.node]
+        batch, device = radius.shape[0], radius.device
+        out = radius.new_zeros(batch, node.size * (1 if self.parallel else 2))
+        wanted = torch.ones(node.size, dtype=torch.bool, device=device)
+        if self.chosen is not None:
+            wanted.zero_()[self.chosen.flatten() % node.size] = True
+        places = torch.arange(node.size, device=device).reshape(node.shape)
+        rows_at_once = max(1, self.chunk // (3 * radius.element_size() * plan.widest))
+        for at in patches.blocks(node.shape, plan.edge):
+            block = places[(slice(None), *at)]
+            local = wanted[block.flatten()].nonzero().squeeze(1)
+            for own in local.split(max(1, rows_at_once if self.parallel else rows_at_once // 2)) if len(local) else ():
+                unit = radius.new_zeros(len(own), block.numel())
+                unit[torch.arange(len(own), device=device), own] = 1.0
+                index = block.flatten()[own]
+                if not self.parallel:
+                    unit, index = torch.cat([unit, -unit]), torch.cat([index, index + node.size])
+                start = self._down_to_lines({self.node: Patch(unit.reshape(1, -1, *block.shape), at)})
+                per = max(1, rows_at_once // len(index))
+                for b in range(0, batch, per):
+                    out[b : b + per, index] = _Walk(self, tensors, b, min(b + per, batch)).down(dict(start))
+        return out if self.chosen is None else out.gather(1, self.chosen)
+
+    def _start(self, first: int, last: int, batch: slice | None) -> dict[int, Coefficients]:
         """Coefficients of rows `first` to `last`: `1 x r x *shape`, or the inputs' own where `batch` is given."""
         if self.rows is not None:
             rows = self.rows if batch is None else self.rows[batch]
             return {self.node: self._shaped(rows[:, first:last])}
+        if self.chosen is not None and batch is not None:
+            return self._unit_rows(self.chosen[batch, first:last])
         index = torch.arange(first, last, device=self.inputs.radius.device)
         return self._unit_rows(index[None])
 
     def _shaped(self, rows: Tensor) -> Tensor:
         return rows.reshape(*rows.shape[:2], *self.net.nodes[self.node].shape)
 
-    def _unit_rows(self, index: Tensor) -> dict[int, Tensor]:
+    def _unit_rows(self, index: Tensor) -> dict[int, Coefficients]:
         """Rows of the (signed) identity by number, `b x r`; one step further down where that is free."""
         node = self.net.nodes[self.node]
         sign = torch.where(index < node.size, 1.0, -1.0).to(self.inputs.radius.dtype)[..., None]
@@ -184,7 +213,7 @@ class _Job:
         unit = sign.new_zeros(*index.shape, node.size).scatter_(-1, index[..., None], sign)
         return {self.node: self._shaped(unit)}
 
-    def _down_to_lines(self, coefficients: dict[int, Tensor]) -> dict[int, Tensor]:
+    def _down_to_lines(self, coefficients: dict[int, Coefficients]) -> dict[int, Coefficients]:
         """Carries coefficients back as far as they are the same for all inputs of the batch."""
         while True:
             top = max(coefficients)
@@ -202,15 +231,15 @@ class _Job:
         jacobian = self._kept
         if jacobian is None or bool((needed & ~jacobian.covered).any()):
             covered = needed if jacobian is None else needed | jacobian.covered
-            index = _numbers_of(covered)
+            index = numbers_of(covered)
             width = sum(t[0].numel() for t in tensors)
-            if index.numel() * width * grad.element_size() <= self.budget.keep:
+            if self.pool.take(index.numel() * width * grad.element_size()):
                 parts = [m for _, m in self._jacobians(index, tensors)]
                 matrix = torch.cat(parts, 1) if len(parts) != 1 else parts[0]
                 self._kept = jacobian = _Jacobian(index, covered, matrix)
             else:
                 total = grad.new_zeros(grad.shape[0], width)
-                for part, matrix in self._jacobians(_numbers_of(needed), tensors):
+                for part, matrix in self._jacobians(numbers_of(needed), tensors):
                     total += _weighted(grad, part, matrix)
                 return _split(total, tensors)
         return _split(_weighted(grad, jacobian.index, jacobian.matrix), tensors)
@@ -219,7 +248,7 @@ class _Job:
         """Jacobians of the rows `index` (`b x s`, -1 for none), in groups of rows."""
         width = sum(t[0].numel() for t in tensors)
         batch, selected = index.shape
-        step = max(1, 4 * self.budget.chunk // (width * tensors[0].element_size()))
+        step = max(1, 4 * self.chunk // (width * tensors[0].element_size()))
         if selected <= step:
             per = max(1, step // max(1, selected))
             parts = [self._jacobian(index[b : b + per], b, tensors) for b in range(0, batch, per)]
@@ -235,14 +264,17 @@ class _Job:
         if self.rows is not None:
             own = self.rows[first : first + index.shape[0]] if self.rows.shape[0] > 1 else self.rows
             own = own.expand(index.shape[0], -1, -1)
-            start = {self.node: self._shaped(own.gather(1, rows[..., None].expand(-1, -1, own.shape[-1])))}
+            start: dict[int, Coefficients] = {}
+            start[self.node] = self._shaped(own.gather(1, rows[..., None].expand(-1, -1, own.shape[-1])))
+        elif self.chosen is not None:
+            start = self._unit_rows(self.chosen[first : first + index.shape[0]].gather(1, rows))
         else:
             start = self._unit_rows(rows)
         walk.down(start)
         return walk.up()
 
 
-def _numbers_of(mask: Tensor) -> Tensor:
+def numbers_of(mask: Tensor) -> Tensor:
     """The positions that are set in each line of `mask`, `b x most`, filled up with -1."""
     most = int(mask.sum(1).max()) if mask.numel() else 0
     order = torch.argsort(mask.to(torch.int8), dim=1, descending=True, stable=True)[:, :most]
@@ -260,15 +292,15 @@ def _split(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
     return [p.reshape(t.shape) for p, t in zip(pieces, tensors)]
 
 
-def _affine_step(net: Network, i: int, coefficients: dict[int, Tensor]) -> None:
+def _affine_step(net: Network, i: int, coefficients: dict[int, Coefficients]) -> None:
     """Replaces coefficients over an affine node by coefficients over its inputs."""
-    node, a = net.nodes[i], coefficients.pop(i)
-    assert isinstance(node.op, Affine)
-    lead = a.shape[:2]
-    back = node.op.adjoint(a.flatten(0, 1), [net.nodes[j].shape for j in node.inputs])
-    for j, part in zip(node.inputs, back):
-        part = part.reshape(*lead, *net.nodes[j].shape)
-        coefficients[j] = coefficients[j] + part if j in coefficients else part
+    node = net.nodes[i]
+    for j, part in zip(node.inputs, patches.back(net, node, coefficients.pop(i))):
+        _give(net, j, part, coefficients)
+
+
+def _give(net: Network, j: int, part: Coefficients, coefficients: dict[int, Coefficients]) -> None:
+    coefficients[j] = patches.total(coefficients[j], part, net.nodes[j].shape) if j in coefficients else part
 
 
 class _Walk:
@@ -286,40 +318,47 @@ class _Walk:
         self.source = {i: s[first:last] if s is not None else None for i, s in job._source.items()}
         self.trace: dict[int, Tensor] | None = {} if trace else None
 
-    def down(self, coefficients: dict[int, Tensor]) -> Tensor:
-        """The rows' lower bounds, `b x r`. Coefficients: `b x r x *shape` or `1 x r x *shape` per node."""
+    def down(self, coefficients: dict[int, Coefficients]) -> Tensor:
+        """The rows' lower bounds, `b x r`. Coefficients: `b x r x *shape` or `1 x r x *shape` per node, or patches
+        (without `trace`, and over boxes only)."""
         total: Tensor | float = 0.0
         while True:
             i = max(coefficients)
             if i == 0:
-                a = coefficients.pop(0).flatten(2)
+                c = coefficients.pop(0)
+                a = patches.numbers(c).flatten(2)
+                if isinstance(c, Patch):
+                    return total - dot(a.abs(), patches.cut(self.inputs.radius, c).flatten(1))
                 if self.trace is not None:
                     self.trace[0] = a
                 return total - self.inputs.support(a)
             if i not in self.parameters:
                 _affine_step(self.net, i, coefficients)
                 continue
-            a = coefficients.pop(i)
+            source, c = self.source[i], coefficients.pop(i)
+            if source is not None:
+                c = patches.whole(c, self.net.nodes[i].shape)
+            a = patches.numbers(c)
             if self.trace is not None:
                 self.trace[i] = a
+            parameters = [patches.cut(t, c) for t in self.parameters[i]]
             if self.job.parallel:
-                slope, gap = self.parameters[i]
+                slope, gap = parameters
                 total = total - dot(a.abs().flatten(2), gap.flatten(1))
                 below = a * slope[:, None]
             else:
-                k_l, k_u, m_l, m_u = self.parameters[i]
+                k_l, k_u, m_l, m_u = parameters
                 positive = a.clamp_min(0)
                 total = total + dot(a.flatten(2), m_u.flatten(1))
                 total = total + dot(positive.flatten(2), (m_l - m_u).flatten(1))
                 below = torch.addcmul(a * k_u[:, None], positive, (k_l - k_u)[:, None])
             j = self.net.nodes[i].inputs[0]
-            source = self.source[i]
             if source is not None:
                 flat = below.flatten(2)
                 at = source[:, None].expand(-1, flat.shape[1], -1)
                 zeros = flat.new_zeros(*flat.shape[:2], self.net.nodes[j].size)
                 below = zeros.scatter_add_(2, at, flat).reshape(*flat.shape[:2], *self.net.nodes[j].shape)
-            coefficients[j] = coefficients[j] + below if j in coefficients else below
+            _give(self.net, j, patches.like(c, below), coefficients)
 
     def up(self) -> Tensor:
         """After a traced `down`: the rows' derivatives by radius and parameters, `b x r x d`."""

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from elbowroom.bounds.interval import interval
-from elbowroom.bounds.linear import Budget, lower_deviation
+from elbowroom.bounds.linear import lower_deviation, numbers_of
 from elbowroom.bounds.relaxations import Lines, activation_lines, max_pool_lines
 from elbowroom.errors import InputError
+from elbowroom.memory import Budget, Pool
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.regions.input_set import InputSet, dot
@@ -24,18 +25,24 @@ from elbowroom.specification import Specification
 
 @dataclass(frozen=True)
 class Method:
-    """How bounds are made: `linear` bounds or not, with `parallel` lines or not, met with `intervals` or not."""
+    """How bounds are made: `linear` bounds or not, with `parallel` lines or not, met with `intervals` or not.
+
+    `hidden`: linear bounds of the hidden layers, too, not only of the rows asked for.
+    """
 
     linear: bool
     parallel: bool
     intervals: bool
+    hidden: bool
 
 
 METHODS = {
-    "simple": Method(linear=False, parallel=True, intervals=True),
-    "quadratic": Method(linear=True, parallel=True, intervals=False),
-    "combined": Method(linear=True, parallel=True, intervals=True),
-    "adaptive": Method(linear=True, parallel=False, intervals=True),
+    "simple": Method(linear=False, parallel=True, intervals=True, hidden=False),
+    "quadratic": Method(linear=True, parallel=True, intervals=False, hidden=True),
+    "combined": Method(linear=True, parallel=True, intervals=True, hidden=True),
+    "adaptive": Method(linear=True, parallel=False, intervals=True, hidden=True),
+    # For networks where the others take too long; in the field, CROWN-IBP.
+    "fast": Method(linear=True, parallel=False, intervals=True, hidden=False),
 }
 
 # A bound of one's own: margins, `b x g`, proved on the input set and differentiable by its centre and radius.
@@ -64,12 +71,18 @@ class Propagation:
         method: Method,
         budget: Budget | None = None,
         bound_outputs: bool = True,
+        skip_inactive: bool = False,
     ) -> None:
-        """`bound_outputs`: also the outputs themselves, which direct margins do not need."""
+        """`bound_outputs`: also the outputs themselves, which direct margins do not need. `skip_inactive`: no
+        linear bounds where the intervals already say that a ReLU gives zero. (Where they say it gives its input, a
+        linear bound still helps the intervals of later layers.) Margins are the same either way.
+        """
         self.net = net
         self.inputs = inputs
         self.method = method
-        self.budget = budget or Budget.of(None, inputs.center.device)
+        budget = budget or Budget.of(None, inputs.center.device)
+        self._chunk, self._pool = budget.chunk, Pool(budget.keep)
+        self._skips = _only_relus_read(net) if skip_inactive and method.intervals else frozenset()
         self.values = net.values(inputs.center)
         lower, upper = inputs.hull()
         self.lower, self.upper = [lower], [upper]
@@ -79,6 +92,9 @@ class Propagation:
         self._product = [inputs.is_box]  # node i takes every point of its interval (coordinates are free)
         self._tight = [inputs.is_box]  # node i's interval is exact, so a linear bound cannot improve on it
         targets = {*net.preactivations, len(net.nodes) - 1} if bound_outputs else set(net.preactivations)
+        # The range of an activation over the best bounds of its input is not improved on by its own lines.
+        if method.intervals:
+            targets -= {i for i in targets if isinstance(net.nodes[i].op, ops.Activation)}
         for i in range(1, len(net.nodes)):
             self._visit(i, i in targets)
 
@@ -98,8 +114,10 @@ class Propagation:
             self.phi.append(node.op.linear(*(self.phi[j] for j in node.inputs)))
         else:
             self._relax(i)
-        if target and self.method.linear and not self._tight[i]:
-            linear_low, linear_high = self._linear_bounds(i)
+        chosen = numbers_of(~(high <= 0).flatten(1)) if target and i in self._skips else None
+        wanted = self.method.hidden or (self.method.linear and i == len(net.nodes) - 1)
+        if target and wanted and not self._tight[i] and (chosen is None or chosen.numel()):
+            linear_low, linear_high = self._linear_bounds(i, chosen)
             if self.method.intervals:
                 low, high = torch.maximum(low, linear_low), torch.minimum(high, linear_high)
             else:
@@ -134,14 +152,15 @@ class Propagation:
             phi = phi.flatten(1).gather(1, lines.source).reshape(lines.lower.shape)
         self.phi.append(lines.lower_slope * phi + (lines.lower + lines.upper) / 2)
 
-    def _linear_bounds(self, i: int) -> tuple[Tensor, Tensor]:
+    def _linear_bounds(self, i: int, chosen: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Bounds of node i; of its `chosen` entries only (`b x s`, -1 for none), infinite for the others."""
         value, parallel = self.values[i], self.method.parallel
-        found = lower_deviation(self.net, i, None, self.lines, self.inputs, parallel, self.budget)
-        if parallel:
-            center, radius = value + self.phi[i], -found.reshape(value.shape)
-            return center - radius, center + radius
-        below, above = found.split(self.net.nodes[i].size, dim=1)
-        return value + below.reshape(value.shape), value - above.reshape(value.shape)
+        found = lower_deviation(self.net, i, None, self.lines, self.inputs, parallel, self._chunk, self._pool, chosen)
+        below, above = (found, found) if parallel else found.chunk(2, dim=1)
+        if chosen is not None:
+            below, above = (_spread(t, chosen, self.net.nodes[i].size) for t in (below, above))
+        center = value + self.phi[i] if parallel else value
+        return center + below.reshape(value.shape), center - above.reshape(value.shape)
 
     # --- rows over the outputs
 
@@ -152,7 +171,7 @@ class Propagation:
         found = None
         if self.method.linear:
             found = value + lower_deviation(
-                self.net, last, spec.rows, self.lines, self.inputs, self.method.parallel, self.budget
+                self.net, last, spec.rows, self.lines, self.inputs, self.method.parallel, self._chunk, self._pool
             )
             if self.method.parallel:
                 found = found + dot_rows(spec.rows, self.phi[last])
@@ -205,6 +224,19 @@ _ELEMENTWISE = (
 _BROADCASTING = (ops.Scale, ops.Divide, ops.Shift)
 
 
+def _only_relus_read(net: Network) -> frozenset[int]:
+    """The nodes that nothing but ReLUs reads: where they are not positive, nothing more is asked of them."""
+    others = {j for node in net.nodes for j in node.inputs if not isinstance(node.op, ops.ReLU)}
+    return frozenset(range(len(net.nodes) - 1)) - others
+
+
+def _spread(values: Tensor, chosen: Tensor, size: int) -> Tensor:
+    """`b x s` values at their places among `size`, minus infinity elsewhere."""
+    # What stands at -1 goes to one place more, which is then cut off.
+    empty = values.new_full((len(values), size + 1), -torch.inf)
+    return empty.scatter(1, torch.where(chosen >= 0, chosen, size), values)[:, :size]
+
+
 def dot_rows(rows: Tensor, z: Tensor) -> Tensor:
     """`rows @ z` per input: `b x t`; rows `b x t x k` or `1 x t x k`, `z`: `b x k`."""
     return dot(rows, z)
@@ -217,6 +249,7 @@ def margins_of(bounds: str | BoundFunction, margin: str = "direct", budget: Budg
     method = method_named(bounds)
 
     def margins(net: Network, inputs: InputSet, spec: Specification) -> Tensor:
-        return Propagation(net, inputs, method, budget, bound_outputs=margin != "direct").margins(spec, margin)
+        found = Propagation(net, inputs, method, budget, bound_outputs=margin != "direct", skip_inactive=True)
+        return found.margins(spec, margin)
 
     return margins

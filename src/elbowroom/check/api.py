@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,14 +70,19 @@ class CheckReport:
 
 
 def check(
-    certs: Certificates, net: Network | None = None, arithmetic: str = "float64", deployed: str | None = None
+    certs: Certificates,
+    net: Network | None = None,
+    arithmetic: str = "float64",
+    deployed: str | None = None,
+    device: str | torch.device = "cpu",
 ) -> CheckReport:
     """Proves every certificate again.
 
     `net`: the network they should speak of, by default the one they carry; refused if its hash is not the one they
     state. `arithmetic`: "float64", the strict check that counts its own rounding, or "arb", ball arithmetic by
     python-flint (slow). `deployed`: "float32" to prove also the network as executed in float32; certificates that
-    claim this are held to it in any case (Arb has no part in that: this half of the claim is proved in float64).
+    claim this are held to it in any case (Arb has no part in that: this half of the claim is proved in float64). `device`: where
+    the float64 proof is computed.
 
     >>> report = er.check(er.Certificates.load("run"))
     >>> bool(report), report.passed, report.message
@@ -91,7 +97,7 @@ def check(
     net = _network_of(certs, net)
     certs.must_fit(net)
     deployed = deployed or certs.settings["deployed"]
-    attempts = _attempts(certs, net, arithmetic, deployed)
+    attempts = _attempts(certs, net, arithmetic, deployed, device)
     message = _faults(certs, net)
     margins = torch.full_like(certs.margins, -torch.inf)
     passed = torch.zeros(len(certs), dtype=torch.bool)
@@ -116,7 +122,9 @@ def _network_of(certs: Certificates, net: Network | None) -> Network:
     return net
 
 
-def _attempts(certs: Certificates, net: Network, arithmetic: str, deployed: str | None) -> tuple[Prove, list[Hints]]:
+def _attempts(
+    certs: Certificates, net: Network, arithmetic: str, deployed: str | None, device: str | torch.device
+) -> tuple[Prove, list[Hints]]:
     """How to prove, and the bounds to try: those that found the certificate, then the others.
 
     The hints come from the certificate. Wrong ones cost time, or a proof; they cannot make a false one.
@@ -124,7 +132,9 @@ def _attempts(certs: Certificates, net: Network, arithmetic: str, deployed: str 
     hints = Hints.of(certs.settings["bounds"], certs.settings["margin"])
 
     def strict(area: Area, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints) -> Tensor:
-        return prove(net, area, rows, offset, group, hints, deployed)
+        moved: dict[str, Any] = {name: t.to(device) for name, t in vars(area).items() if isinstance(t, Tensor)}
+        rows, offset, group = (t.to(device) for t in (rows, offset, group))
+        return prove(net, replace(area, **moved), rows, offset, group, hints, deployed).cpu()
 
     if arithmetic == "float64":
         return strict, [hints, Hints(not hints.parallel, logits=True)]

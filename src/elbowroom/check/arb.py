@@ -259,7 +259,7 @@ class _Bounds:
         self.net, self.layers, self.region, self.hints = net, layers, region, hints
         self.lower, self.upper = [region.lower], [region.upper]
         self.lines: dict[int, _Lines] = {}
-        targets = set(net.preactivations)
+        targets = set(net.preactivations) if hints.hidden else set()
         for i in range(1, len(net.nodes)):
             low, high = self._forward(i)
             if i in targets and (self.lines or region.center is not None):

@@ -24,15 +24,17 @@ NORMS = (1, 2, math.inf)
 class Hints:
     """How the bound was found, which a checker need not believe: no method is better than every other.
 
-    `parallel`: lines with one slope per neuron; `logits`: from the outputs' own bounds, as in the paper.
+    `parallel`: lines with one slope per neuron; `logits`: from the outputs' own bounds, as in the paper; `hidden`:
+    with linear bounds of the hidden layers, too.
     """
 
     parallel: bool = False
     logits: bool = False
+    hidden: bool = True
 
     @staticmethod
     def of(bounds: str, margin: str) -> Hints:
-        return Hints(bounds in ("combined", "quadratic"), margin == "logits")
+        return Hints(bounds in ("combined", "quadratic"), margin == "logits", bounds not in ("simple", "fast"))
 
 
 def prove(
@@ -65,7 +67,7 @@ def prove(
     noise = Float32Noise(work) if deployed else None
     # Direct sums only: cuDNN may choose transforms (FFT, Winograd) whose rounding is another matter.
     with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
-        bounds = StrictBounds(work, area, hints.parallel, noise)
+        bounds = StrictBounds(work, area, hints.parallel, noise, hints.hidden)
         found = bounds.margins(rows.double(), offset.double(), hints.logits)
         out = found.new_full((len(found), int(group.max()) + 1), -torch.inf)
         out = out.scatter_reduce(1, group.expand_as(found), found, "amax")

@@ -18,9 +18,10 @@ def as_json(report: CheckReport, certs: Certificates) -> dict[str, Any]:
         "deployed": report.deployed,
         "passed": bool(report),
         "inputs": len(report),
+        "missing": certs.missing,
         "counts": report.counts,
         "status": {name: certs.status.count(name) for name in STATUSES},
-        "failures": [{"input": k, "message": report.message[k]} for k in report.failures],
+        "failures": [{"input": certs.number(k), "message": report.message[k]} for k in report.failures],
         "seconds": report.seconds,
     }
 
@@ -44,7 +45,7 @@ def show(report: CheckReport, certs: Certificates) -> None:
             table.add_row(status, str(len(at)), "-", "-")
     console.print(table)
     for k in report.failures[:_SHOWN]:
-        console.print(f"input {k}: {escape(report.message[k])}", soft_wrap=True)
+        console.print(f"input {certs.number(k)}: {escape(report.message[k])}", soft_wrap=True)
     if len(failed) > _SHOWN:
         console.print(f"... and {len(failed) - _SHOWN} more (all of them with --json)")
     how = {"float64": "float64 that counts its own rounding", "arb": "ball arithmetic"}[report.arithmetic]
@@ -54,3 +55,5 @@ def show(report: CheckReport, certs: Certificates) -> None:
     if not claims:
         verdict = "[yellow]nothing to prove[/]"
     console.print(f"{verdict}: {proved} of {claims} certificates, in {how}{claim}", soft_wrap=True)
+    if certs.missing:
+        console.print(f"the run is incomplete: {certs.missing} more inputs are still to be certified", soft_wrap=True)

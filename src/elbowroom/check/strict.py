@@ -118,10 +118,13 @@ def _dot(a: Tensor, v: Tensor) -> Tensor:
 class StrictBounds:
     """Proved intervals of every node over an area, and lines of every activation.
 
-    `lower[i]`, `upper[i]`: `b x *shape`. `noise`: errors the network as executed adds of its own.
+    `lower[i]`, `upper[i]`: `b x *shape`. `noise`: errors the network as executed adds of its own. `hidden`: linear
+    bounds for the hidden layers, too, where the intervals do not suffice.
     """
 
-    def __init__(self, net: Network, area: Area, parallel: bool, noise: Noise | None = None) -> None:
+    def __init__(
+        self, net: Network, area: Area, parallel: bool, noise: Noise | None = None, hidden: bool = True
+    ) -> None:
         gamma(max(node.size for node in net.nodes))  # sums of error terms over a node must not be too long, either
         self.net, self.area, self.parallel, self.noise = net, area, parallel, noise
         low, high = area.hull()
@@ -132,7 +135,10 @@ class StrictBounds:
         self._weights: dict[int, Tensor] = {}  # per node: what |A| costs in error, per unit
         self._offsets: dict[int, tuple[Tensor, Tensor] | None] = {}
         self._added: dict[int, Tensor] = {}
-        targets = set(net.preactivations)
+        # The range of an activation over the best bounds of its input is not improved on by its own lines.
+        targets = {i for i in net.preactivations if hidden and not isinstance(net.nodes[i].op, ops.Activation)}
+        read_by_others = {j for node in net.nodes for j in node.inputs if not isinstance(node.op, ops.ReLU)}
+        self._only_relus = targets - read_by_others  # where an entry is not positive, that is all they ask for
         for i in range(1, len(net.nodes)):
             self._visit(i, i in targets)
 
@@ -161,7 +167,8 @@ class StrictBounds:
         self._prepare(i, added)
         self._added[i] = added
         if target and (self.lines or self.area.lower is None):
-            below, above = self._linear(i)
+            wanted = ~(high <= 0) if i in self._only_relus else torch.ones_like(low, dtype=torch.bool)
+            below, above = self._linear(i, wanted.flatten(1))
             low, high = torch.maximum(low, below), torch.minimum(high, above)
         # A node whose bounds are not numbers, or cross (which real values cannot do), proves nothing.
         broken = ~(low <= high)
@@ -248,35 +255,37 @@ class StrictBounds:
 
     # --- rows
 
-    def _linear(self, i: int) -> tuple[Tensor, Tensor]:
-        """Bounds of node i by carrying the rows of the identity, and of its negative, back to the input."""
+    def _linear(self, i: int, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """Bounds of node i by carrying the rows of the identity, and of its negative, back to the input.
+
+        `wanted`: `b x size`, of which entries; infinite elsewhere (nearly: inputs are taken in groups).
+        """
         node, batch = self.net.nodes[i], len(self.lower[0])
-        size = node.size
-        below, above = self.lower[0].new_empty(2, batch, size)
+        below, above = self.lower[0].new_full((2, batch, node.size), -torch.inf)
         widest = max(n.size for n in self.net.nodes[: i + 1])
         step = max(1, _ROWS // (2 * widest))
-        for first in range(0, size, step):
-            last = min(first + step, size)
-            per = max(1, step // (last - first))
-            for b in range(0, batch, per):
-                chosen = torch.arange(b, min(b + per, batch), device=below.device)
-                found = self._unit_rows_below(i, first, last, chosen)
-                below[chosen, first:last], above[chosen, first:last] = found.split(last - first, dim=1)
+        per = max(1, step // node.size)
+        for b in range(0, batch, per):
+            chosen = torch.arange(b, min(b + per, batch), device=below.device)
+            for index in wanted[chosen].any(0).nonzero().squeeze(1).split(step):
+                found = self._unit_rows_below(i, index, chosen)
+                below[chosen[:, None], index], above[chosen[:, None], index] = found.chunk(2, dim=1)
         return below.reshape(-1, *node.shape), -above.reshape(-1, *node.shape)
 
-    def _unit_rows_below(self, i: int, first: int, last: int, chosen: Tensor) -> Tensor:
-        """Numbers below entries `first` to `last` of node i, then below their negatives: `b x 2 (last - first)`."""
-        node = self.net.nodes[i]
+    def _unit_rows_below(self, i: int, index: Tensor, chosen: Tensor) -> Tensor:
+        """Numbers below the entries `index` (`r`) of node i, then below their negatives: `b x 2 r`."""
+        node, count = self.net.nodes[i], len(index)
         if isinstance(node.op, ops.Linear) and len(node.shape) == 1:
             # One step down is free: the rows of W are exact.
-            rows = node.op.weight[first:last]
-            bias = rows.new_zeros(last - first) if node.op.bias is None else node.op.bias[first:last]
+            rows = node.op.weight[index]
+            bias = rows.new_zeros(count) if node.op.bias is None else node.op.bias[index]
             value = torch.cat([bias, -bias]).expand(len(chosen), -1)
-            error = self._added[i][chosen, first:last].repeat(1, 2)
+            error = self._added[i][chosen[:, None], index].repeat(1, 2)
             below = node.inputs[0]
         else:
-            rows = torch.eye(node.size, dtype=torch.float64, device=chosen.device)[first:last]
-            value = error = rows.new_zeros(len(chosen), 2 * (last - first))
+            rows = torch.zeros(count, node.size, dtype=torch.float64, device=chosen.device)
+            rows[torch.arange(count), index] = 1.0
+            value = error = rows.new_zeros(len(chosen), 2 * count)
             below = i
         return self.rows_below(below, torch.cat([rows, -rows]).expand(len(chosen), -1, -1), chosen, value, error)
 
@@ -358,7 +367,7 @@ class StrictBounds:
         found = self.rows_below(last, rows, chosen, offset)
         found = torch.maximum(found, self.rows_below(last, rows, chosen, offset, intervals=True))
         if logits:
-            below, above = self._linear(last)
+            below, above = self._linear(last, torch.ones_like(self.lower[-1], dtype=torch.bool))
             below, above = torch.maximum(below, self.lower[-1]), torch.minimum(above, self.upper[-1])
             value = _dot(rows.clamp_min(0), below) + _dot(rows.clamp_max(0), above)
             size = _dot(rows.abs(), torch.maximum(below.abs(), above.abs()))

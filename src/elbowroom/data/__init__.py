@@ -1,1 +1,1 @@
-"""Datasets: those that need no download, and what a dataset is here."""
+"""Where inputs come from: named sets, arrays, tables and folders of images; and the data that needs no download."""

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elbowroom.data.standard import digits_pixels
 from elbowroom.errors import InputError
 
 
@@ -54,17 +55,11 @@ def digits(n_test: int = 397, seed: int = 0) -> Dataset:
 
     The split is drawn with `seed`: `n_test` for testing, the others for training.
     """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise InputError(
-            "the digits come with scikit-learn, which is not installed: pip install 'elbowroom[demo]'"
-        ) from None
-    pixels, classes = load_digits(return_X_y=True)
+    pixels, classes = digits_pixels()
     if not 0 < n_test < len(pixels):
         raise InputError(f"n_test must be between 1 and {len(pixels) - 1}, got {n_test}")
-    x = torch.from_numpy(np.asarray(pixels, dtype=np.float32) / 8 - 1)  # exact: multiples of 1/8
-    y = torch.from_numpy(np.asarray(classes, dtype=np.int64))
+    x = torch.from_numpy(pixels.reshape(-1, 64).astype(np.float32) / 8 - 1)  # exact: multiples of 1/8
+    y = torch.from_numpy(classes)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     test, train = order[:n_test], order[n_test:]
     return Dataset("digits 8x8", x[train], y[train], x[test], y[test], -1.0, 1.0, (8, 8))

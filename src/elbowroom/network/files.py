@@ -6,7 +6,7 @@ below, every field has a declared type, and whatever is unknown, missing or does
 
 The hash says *which function in real arithmetic* is meant. It covers the operations, their fields, their parameters as
 exact numbers, how they are connected, and which output decides. It leaves out names of nodes, the order in which
-they were added, and whether a number is held in float32 or float64.
+they were added, whether a number is held in float32 or float64, and the names of features and classes.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from torch import Tensor
 from elbowroom.archive import TYPES, Archive, digest, parse_json, write_archive
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
-from elbowroom.network.graph import Graph, Network, Node
+from elbowroom.network.graph import About, Graph, Network, Node
 
 SUFFIX = ".elbowroom"
-FORMAT, VERSION = "elbowroom-network", 1
+FORMAT, VERSION = "elbowroom-network", 2
 LARGEST = 1 << 28  # numbers in one layer of a network that is read; more is taken for a damaged file
 _GRAPH = "graph.json"
 
@@ -55,7 +55,7 @@ def network_hash(net: Network) -> str:
         # A node is known by what it computes from what, which does not depend on its number.
         described = [node.op.name, _plain_fields(node), parameters, [found[j] for j in node.inputs]]
         found.append(digest(described))
-    return digest([FORMAT, VERSION, found[-1], net.decision])
+    return digest([FORMAT, found[-1], net.decision])
 
 
 def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
@@ -65,7 +65,7 @@ def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
     names: set[str] = set()
     _refuse_dead_ends(net.nodes, "the network")
     for k, node in enumerate(net.nodes):
-        name = node.name if node.name.isprintable() else ascii(node.name)[1:-1]
+        name = _printable(node.name)
         name = f"{name}_{k}" if name in names else name
         names.add(name)
         if OPERATIONS.get(node.op.name) is not type(node.op):
@@ -87,11 +87,18 @@ def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
                 "parameters": parameters,
             }
         )
-    head = {"format": FORMAT, "version": VERSION, "hash": network_hash(net), "decision": net.decision}
+    head = {
+        "format": FORMAT, "version": VERSION, "hash": network_hash(net), "decision": net.decision,
+        **{name: names and [_printable(n) for n in names] for name, names in vars(net.about).items()},
+    }  # fmt: skip
     lines = ",\n".join(json.dumps(node, allow_nan=False) for node in nodes)  # for people: a line per node
     text = f'{json.dumps(head, indent=1)[:-2]},\n "nodes": [\n{lines}\n]}}\n'
     write_archive(target, {_GRAPH: text.encode()}, arrays)
     return target
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def load_network(path: str | os.PathLike[str]) -> Network:
@@ -104,8 +111,13 @@ def load_network(path: str | os.PathLike[str]) -> Network:
             raise InputError(f"{where}: the format is {graph.get('format')!r}, not {FORMAT!r}")
         if graph.get("version") != VERSION:
             raise InputError(f"{where}: version {graph.get('version')!r} is unknown; this program reads {VERSION}")
-        _must_be(graph, {"format": str, "version": int, "hash": str, "decision": str, "nodes": list}, where)
-        net = _read_nodes(archive, graph["nodes"], graph["decision"], where)
+        names = {name: graph.get(name) for name in ("features", "classes", "notes")}
+        kinds: dict[str, type] = {"format": str, "version": int, "hash": str, "decision": str, "nodes": list}
+        _must_be(
+            graph, kinds | {name: list if value is not None else type(None) for name, value in names.items()}, where
+        )
+        about = About(**{name: _read_names(value, f"{where}: {name}") for name, value in names.items()})
+        net = _read_nodes(archive, graph["nodes"], graph["decision"], about, where)
     found = network_hash(net)
     if found != graph["hash"]:
         raise InputError(f"{source} was changed: its content has the hash {found}, not {graph['hash']!r} as it says")
@@ -189,7 +201,15 @@ _NODE: dict[str, type] = {
 }
 
 
-def _read_nodes(archive: Archive, nodes: list[Any], decision: str, where: str) -> Network:
+def _read_names(found: Any, where: str) -> Any:
+    if found is None and not where.endswith("notes"):
+        return None
+    if not isinstance(found, list) or not all(isinstance(name, str) and name.isprintable() for name in found):
+        raise InputError(f"{where} must be a list of printable texts, got {str(found)[:80]!r}")
+    return tuple(found)
+
+
+def _read_nodes(archive: Archive, nodes: list[Any], decision: str, about: About, where: str) -> Network:
     graph: Graph | None = None
     names: set[str] = set()
     entries = {_GRAPH}
@@ -215,7 +235,7 @@ def _read_nodes(archive: Archive, nodes: list[Any], decision: str, where: str) -
             continue
         shapes = [graph.nodes[j].shape for j in inputs]
         try:
-            if _most_numbers(op, shapes) > LARGEST:
+            if most_numbers(op, shapes) > LARGEST:
                 raise InputError(f"it may give more than {LARGEST} numbers, for which this program has no room")
             graph.add(op, *inputs, name=name)
             if graph.nodes[-1].shape != shape:
@@ -227,7 +247,7 @@ def _read_nodes(archive: Archive, nodes: list[Any], decision: str, where: str) -
     archive.must_hold_only(entries)
     _refuse_dead_ends(graph.nodes, where)
     try:
-        return Network(tuple(graph.nodes), decision)
+        return Network(tuple(graph.nodes), decision, about)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -316,7 +336,7 @@ _DECODE: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
-def _most_numbers(op: ops.Operation, shapes: list[ops.Shape]) -> int:
+def most_numbers(op: ops.Operation, shapes: list[ops.Shape]) -> int:
     """No fewer than the operation's output has: a file may ask for terabytes of padding in a few bytes."""
     shape = shapes[0]
     match op:

@@ -18,6 +18,19 @@ from elbowroom.network.operations import Affine, Input, Operation, Reshape, Shap
 DECISIONS = ("max", "min")
 
 
+@dataclass(frozen=True)
+class About:
+    """What people call things, and what they should know; no part of the function, nor of its hash.
+
+    `features`: names of the inputs, flat; `classes`: names of the classes; `notes`: what was done to read the model
+    that its user should know, in sentences.
+    """
+
+    features: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """One operation in its place: `inputs` are the numbers of earlier nodes, `shape` leaves out the batch."""
@@ -63,7 +76,7 @@ class Graph:
         self.nodes.append(Node(op, tuple(inputs), shape, name))
         return len(self.nodes) - 1
 
-    def network(self, output: int | None = None, decision: str = "max") -> Network:
+    def network(self, output: int | None = None, decision: str = "max", about: About | None = None) -> Network:
         """The network ending in node `output` (default: the last); nodes it does not need are dropped."""
         last = len(self.nodes) - 1 if output is None else output
         if len(self.nodes[last].shape) != 1:
@@ -82,17 +95,24 @@ class Graph:
             name = node.name if node.name not in names else f"{node.name}_{renumber[i]}"
             names.add(name)
             nodes.append(Node(node.op, tuple(renumber[j] for j in node.inputs), node.shape, name))
-        return Network(tuple(nodes), decision)
+        return Network(tuple(nodes), decision, about)
+
+    def append(self, net: Network, at: int | None = None) -> int:
+        """Adds all of `net`, reading from node `at` (default: the input); returns its output's number."""
+        numbers = [self.input if at is None else at]
+        for node in net.nodes[1:]:
+            numbers.append(self.add(node.op, *(numbers[j] for j in node.inputs), name=node.name))
+        return numbers[-1]
 
 
 class Network:
     """A network as bounds see it: call it for the plain forward pass, `net(x)` with `x`: `b x *input_shape`.
 
-    `decision`: "max" where the largest output decides, "min" where the smallest does.
+    `decision`: "max" where the largest output decides, "min" where the smallest does. `about`: names and notes.
     Build one with `Graph`, `Network.chain` or `elbowroom.load`.
     """
 
-    def __init__(self, nodes: tuple[Node, ...], decision: str = "max") -> None:
+    def __init__(self, nodes: tuple[Node, ...], decision: str = "max", about: About | None = None) -> None:
         if decision not in DECISIONS:
             raise InputError(f'decision must be "max" or "min", got {decision!r}')
         if len(nodes[-1].shape) != 1:
@@ -101,6 +121,10 @@ class Network:
             _refuse_misfit(node.op, [nodes[j].shape for j in node.inputs], f"node {node.name}")
         self.nodes = nodes
         self.decision = decision
+        self.about = about or About()
+        for names, count in ((self.about.features, nodes[0].size), (self.about.classes, nodes[-1].size)):
+            if names is not None and (len(names) != count or len(set(names)) != count):
+                raise InputError(f"{count} different names are needed, got {len(set(names))}: {str(names)[:80]}")
         self._casts: dict[tuple[torch.dtype, torch.device], Network] = {}
 
     @classmethod
@@ -155,7 +179,7 @@ class Network:
                 Node(n.op.map_tensors(lambda t: t.to(device=key[1], dtype=dtype)), n.inputs, n.shape, n.name)
                 for n in self.nodes
             )
-            self._casts[key] = Network(nodes, self.decision)
+            self._casts[key] = Network(nodes, self.decision, self.about)
         return self._casts[key]
 
     def values(self, x: Tensor) -> list[Tensor]:

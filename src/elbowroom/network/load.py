@@ -1,9 +1,16 @@
-"""`load`: any model that can be read, as a `Network`."""
+"""`load`: any model that can be read, as a `Network` that takes inputs as their user has them.
+
+A reader gives the network of the model alone, in the model's own shape. What stands between the user's numbers and
+the model's is put in front here, in this order: scale, mean, std, layout, shape.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,51 +18,215 @@ import torch
 from torch import Tensor, nn
 
 from elbowroom.errors import InputError
+from elbowroom.network import operations as ops
 from elbowroom.network.files import SUFFIX, load_network
-from elbowroom.network.from_torch import dtype_of, from_torch
-from elbowroom.network.graph import Graph, Network
-from elbowroom.network.operations import Divide, Shape, Shift
+from elbowroom.network.graph import About, Graph, Network
+from elbowroom.network.operations import Shape
+
+TASKS = ("classification", "regression")
+LAYOUTS = ("NCHW", "NHWC")
+_FILES = (".onnx", ".pt2", SUFFIX)
+_PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib")
 
 
 def load(
-    model: nn.Module | Network | str | os.PathLike[str],
+    model: Any,
     input_shape: Sequence[int] | None = None,
     mean: Any = None,
     std: Any = None,
     decision: str | None = None,
+    *,
+    scale: float | None = None,
+    layout: str | None = None,
+    task: str | None = None,
+    features: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+    trust_pickle: bool = False,
 ) -> Network:
     """Reads a model as a `Network`.
 
-    `model`: a `torch.nn.Module`, read in eval mode and left as it is, a `Network`, or the path of a file that
-    `save_network` wrote.
-    `input_shape`: the shape of one input, without the batch axis; needed for a module.
-    `mean`, `std`: where the model was trained on `(x - mean) / std`, give them here: the division becomes
-    part of the network, and inputs, regions and results stay in the raw units of `x`. A number, one
-    number per channel (the first axis) or an array that broadcasts to `input_shape`; rounded to the type of
-    the model's parameters (float32 for all but float64 models).
+    `model`: a `torch.nn.Module`, read in eval mode and left as it is; a fitted scikit-learn `MLPClassifier` or
+    `MLPRegressor`, alone or in a pipeline behind scalers; a `Network`; or the path of a file: `.onnx`, `.pt2` (saved
+    by `torch.export.save`), `.elbowroom` (saved by `save_network`).
+    `input_shape`: the shape of one input as you have it, without the batch axis; needed for a module, which is then
+    called with inputs of this shape (turned round for `layout` "NHWC"). By default the model's own shape. A model may
+    take another shape of the same size: inputs are then read in row-major order.
+    `scale`, `mean`, `std`: where the model takes `(scale * x - mean) / std`, give them here: they become part of the
+    network, and inputs, regions and results stay in the raw units of `x`. Mean and std are numbers, one number per
+    channel (your first axis) or arrays that broadcast to `input_shape`, rounded to the type of the model's parameters
+    (float32 for all but float64 models). A scale of 1/255 is a division by 255.
+    `layout`: "NHWC" where the model takes images with channels last and you have them first; "NCHW" where nothing is
+    to be turned round. By default a model that takes `(H, W, C)` where you have `(C, H, W)` is taken for the former,
+    and `network.about.notes` says so.
     `decision`: "max" where the largest output decides, "min" where the smallest does. By default "max", or
     the decision of the given `Network`.
+    `task`: "classification" or "regression"; by default what a scikit-learn model is for, nothing (the network as it
+    is) for a `Network` and its file, and classification for all others. A classifier with one output, a logit or a
+    probability, becomes one with two classes; a softmax at the end is left off, since it does not change which output
+    is largest. Such changes are named in `network.about.notes`.
+    `features`, `classes`: names, for tables and pictures; by default those that the model has itself.
+    `trust_pickle`: read also files that run code when they are read (`.pt`, `.pth`, `.pkl`, `.joblib`): only from
+    people you trust.
     """
     shape = None if input_shape is None else _shape(input_shape)
-    if isinstance(model, str | os.PathLike) and os.fspath(model).endswith(SUFFIX):
-        model = load_network(model)
+    for name, value, known in (("layout", layout, LAYOUTS), ("task", task, TASKS)):
+        if value is not None and value not in known:
+            raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    if layout == "NHWC" and shape is not None and len(shape) < 2:
+        raise InputError(f"layout NHWC needs inputs with channels first, such as (3, 32, 32), got {shape}")
+    own, task = _read(model, shape, layout, task, trust_pickle)
+    if decision is None:
+        decision = own.decision
+    if task == "classification" and own.n_outputs == 1:
+        if decision == "min":
+            raise InputError("the model has one output, of which the smallest cannot decide; leave decision at max")
+        own = two_classes(own)
+    if shape is None:
+        shape = own.input_shape
+        if layout == "NHWC":
+            if len(shape) < 2:
+                raise InputError(f"layout NHWC needs input_shape, since the model takes inputs of shape {shape}")
+            shape = (shape[-1], *shape[:-1])
+    graph = Graph(shape)
+    at, turned = _prepare(graph, own, scale, mean, std, layout)
+    named = own.about.features
+    if turned and named is not None:  # names in the model's order
+        named = tuple(np.moveaxis(np.array(named, object).reshape(*shape[1:], shape[0]), -1, 0).ravel())
+    notes = own.about.notes
+    if turned and layout is None:
+        notes += (f"the model takes channels last, {own.input_shape}; inputs of shape {shape} are turned round for it",)
+    about = About(
+        features=named if features is None else _names("features", features, math.prod(shape), "input"),
+        classes=own.about.classes if classes is None else _names("classes", classes, own.n_outputs, "output"),
+        notes=notes,
+    )
+    return graph.network(graph.append(own, at), decision, about)
+
+
+def _read(
+    model: Any, shape: Shape | None, layout: str | None, task: str | None, trust_pickle: bool
+) -> tuple[Network, str | None]:
+    """The network of the model alone, in its own shape, and the task it is for."""
     if isinstance(model, Network):
-        if shape not in (None, model.input_shape):
-            raise InputError(f"input_shape is {shape}, but the network takes {model.input_shape}")
-        graph = Graph(model.input_shape)
-        at = _normalise(graph, mean, std, model.dtype)
-        numbers = [at]
-        for node in model.nodes[1:]:
-            numbers.append(graph.add(node.op, *(numbers[j] for j in node.inputs), name=node.name))
-        return graph.network(numbers[-1], model.decision if decision is None else decision)
+        return model, task
     if isinstance(model, nn.Module):
+        from elbowroom.network.from_torch import read_module
+
         if shape is None:
             raise InputError("input_shape is needed to read a torch module, e.g. input_shape=(1, 28, 28)")
-        graph = Graph(shape)
-        at = _normalise(graph, mean, std, torch.promote_types(dtype_of(model), torch.float32))
-        return graph.network(from_torch(model, graph, at), "max" if decision is None else decision)
-    what = f"the file {os.fspath(model)!r}" if isinstance(model, str | os.PathLike) else type(model).__name__
-    raise InputError(f"cannot load {what}: only torch.nn.Module and Network objects and {SUFFIX} files are read so far")
+        own = (*shape[1:], shape[0]) if layout == "NHWC" else shape
+        return read_module(model, own, task), task or "classification"
+    if isinstance(model, str | os.PathLike):
+        return _read_file(Path(model), shape, layout, task, trust_pickle)
+    if is_sklearn(model):
+        from elbowroom.network.from_sklearn import read_sklearn
+
+        return read_sklearn(model, task)
+    raise InputError(
+        f"cannot load {type(model).__name__}: give a torch.nn.Module, a fitted scikit-learn MLP, a Network, or the "
+        f"path of an .onnx, .pt2 or {SUFFIX} file"
+    )
+
+
+def _read_file(
+    path: Path, shape: Shape | None, layout: str | None, task: str | None, trust_pickle: bool
+) -> tuple[Network, str | None]:
+    suffix = path.suffix.lower()
+    if suffix not in (*_FILES, *_PICKLES):
+        raise InputError(f"{path}: models are read from {', '.join(_FILES)} files, and this is none by its name")
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    if suffix == SUFFIX:
+        return load_network(path), task
+    if suffix == ".onnx":
+        from elbowroom.network.from_onnx import read_onnx
+
+        return read_onnx(path, task), task or "classification"
+    if suffix == ".pt2":
+        from elbowroom.network.from_program import read_program
+
+        return read_program(path, task, trust_pickle), task or "classification"
+    if not trust_pickle:
+        raise InputError(
+            f"{path} is a pickle, which can run any code when it is read. Export the model to ONNX (or .pt2), or, if "
+            "you trust who made the file, say trust_pickle=True (--trust-pickle)"
+        )
+    from elbowroom.network.pickles import unpickle
+
+    return _read(unpickle(path), shape, layout, task, trust_pickle)
+
+
+def is_sklearn(model: Any) -> bool:
+    """Whether this is an estimator of scikit-learn or derived from one, without importing it."""
+    return any(kind.__module__.partition(".")[0] == "sklearn" for kind in type(model).__mro__)
+
+
+def two_classes(net: Network, classes: tuple[str, ...] | None = None) -> Network:
+    """A classifier with one output, a logit or a probability, as one with two: the second class where it is high.
+
+    The outputs are 0 and the logit; a sigmoid at the end, which is above 1/2 where its input is above 0, is left off.
+    """
+    graph = Graph(net.input_shape)
+    at, high = graph.append(net), "above 0"
+    while isinstance(graph.nodes[at].op, ops.Reshape):
+        at = graph.nodes[at].inputs[0]
+    if isinstance(graph.nodes[at].op, ops.Sigmoid):
+        at, high = graph.nodes[at].inputs[0], "above 1/2 (the sigmoid at the end is left off)"
+    if graph.nodes[at].shape != (1,):
+        at = graph.add(ops.Reshape((1,)), at)
+    at = graph.add(ops.Linear(torch.tensor([[0.0], [1.0]], dtype=net.dtype)), at, name="two_classes")
+    note = f"the model has one output; it is read as two classes, the second where that output is {high}"
+    return graph.network(at, about=replace(net.about, classes=classes, notes=(*net.about.notes, note)))
+
+
+# --- what is put in front
+
+
+def _prepare(
+    graph: Graph, own: Network, scale: float | None, mean: Any, std: Any, layout: str | None
+) -> tuple[int, bool]:
+    """Adds what stands between the user's inputs and the model's; returns its last node, and whether axes turned."""
+    shape, at, dtype = graph.nodes[graph.input].shape, graph.input, own.dtype
+    if math.prod(shape) != own.n_inputs:
+        raise InputError(f"input_shape is {shape}, but the model takes {own.input_shape}")
+    if scale is not None:
+        at = graph.add(_scale(scale, dtype), at, name="scale")
+    if mean is not None:
+        at = graph.add(ops.Shift(-_constant("mean", mean, shape, dtype)), at, name="normalise_mean")
+    if std is not None:
+        divisor = _constant("std", std, shape, dtype)
+        if not bool((divisor > 0).all()):
+            raise InputError(f"std must be positive everywhere, got {std!r}")
+        at = graph.add(ops.Divide(divisor), at, name="normalise_std")
+    turned = _channels_last(shape, own.input_shape) if layout is None else layout == "NHWC"
+    if turned:
+        at = graph.add(ops.Transpose((*range(1, len(shape)), 0)), at, name="channels_last")
+    if graph.nodes[at].shape != own.input_shape:
+        at = graph.add(ops.Reshape(own.input_shape), at, name="own_shape")
+    return at, turned
+
+
+def _channels_last(shape: Shape, own: Shape) -> bool:
+    """Whether the model takes the user's images with their first axis last."""
+    if own == shape or own != (*shape[1:], *shape[:1]) or shape[0] in (1, math.prod(shape)):
+        return False  # (to turn an axis of size 1 round changes no order)
+    if len(shape) == 2:  # no images, so that neither is plain: their axes changed places, or other rows
+        raise InputError(
+            f'input_shape is {shape}, and the model takes {own}; say layout="NHWC" to swap the axes, or layout="NCHW" '
+            "to read the inputs in row-major order"
+        )
+    return True
+
+
+def _scale(scale: Any, dtype: torch.dtype) -> ops.Operation:
+    is_number = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
+    factor = torch.tensor(float(scale) if is_number else 0.0, dtype=dtype)
+    if not bool(factor.isfinite()) or factor == 0:
+        raise InputError(f"scale must be a number that is not 0, got {scale!r}")
+    whole = round(1 / float(scale))
+    if abs(whole) > 1 and float(scale) == 1 / whole:  # 1/255 is no floating-point number, 255 is
+        return ops.Divide(torch.tensor(whole, dtype=dtype))
+    return ops.Scale(factor)
 
 
 def _shape(shape: Any) -> Shape:
@@ -65,20 +236,24 @@ def _shape(shape: Any) -> Shape:
     return tuple(int(n) for n in shape)
 
 
-def _normalise(graph: Graph, mean: Any, std: Any, dtype: torch.dtype) -> int:
-    at = graph.input
-    if mean is not None:
-        at = graph.add(Shift(-_constant("mean", mean, graph, dtype)), at, name="normalise_mean")
-    if std is not None:
-        divisor = _constant("std", std, graph, dtype)
-        if not bool((divisor > 0).all()):
-            raise InputError(f"std must be positive everywhere, got {std!r}")
-        at = graph.add(Divide(divisor), at, name="normalise_std")
-    return at
+def _names(what: str, given: Any, count: int, each: str) -> tuple[str, ...]:
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise InputError(f"{what} must be a list of names, got {given!r}")
+    names = printable(given)
+    if len(names) != count or len(set(names)) != count:
+        raise InputError(
+            f"{what} must be {count} different names, one for each {each}; got {len(names)}, of which "
+            f"{len(set(names))} different: {str(list(names))[:80]}"
+        )
+    return names
 
 
-def _constant(name: str, value: Any, graph: Graph, dtype: torch.dtype) -> Tensor:
-    shape = graph.nodes[graph.input].shape
+def printable(names: Any) -> tuple[str, ...]:
+    """Names as they can be shown and saved: line breaks and the like are written as Python does."""
+    return tuple(name if name.isprintable() else ascii(name)[1:-1] for name in map(str, names))
+
+
+def _constant(name: str, value: Any, shape: Shape, dtype: torch.dtype) -> Tensor:
     try:
         constant = torch.as_tensor(np.asarray(value, dtype=np.float64)).to(dtype)
     except (TypeError, ValueError):
@@ -97,3 +272,6 @@ def _constant(name: str, value: Any, graph: Graph, dtype: torch.dtype) -> Tensor
             "number per channel (the first axis) or an array that broadcasts to the input"
         )
     return constant
+
+
+__all__ = ["LAYOUTS", "TASKS", "is_sklearn", "load", "printable", "two_classes"]

@@ -148,6 +148,8 @@ class Conv(Affine):
         return conv(x, self.weight, bias, self.stride, self.padding, self.dilation, self.groups)
 
     def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        if max(self.stride) > 1 and self.groups == 1 and max(self.dilation) == 1:
+            return (self._adjoint_by_phases(a, shapes[0]),)
         spatial, kernel = shapes[0][1:], self.weight.shape[2:]
         # Pixels at the end that no stride reaches get coefficient zero through `output_padding`.
         extra = tuple(
@@ -156,6 +158,29 @@ class Conv(Affine):
         )
         transpose = _CONV_TRANSPOSE[self.weight.dim() - 3]
         return (transpose(a, self.weight, None, self.stride, self.padding, extra, self.groups, self.dilation),)
+
+    def _adjoint_by_phases(self, a: Tensor, shape: Shape) -> Tensor:
+        """The same as one plain convolution: on a CPU some ten times faster than a strided transposed one.
+
+        Along an axis with stride s, input position `s u + r - padding` meets the kernel at `r + s t` only, under
+        output `u - t`: for each phase r a convolution with every s-th entry of the kernel. All phases together are one
+        convolution with s times the channels, whose results are then interleaved.
+        """
+        dims, (out, into) = len(self.stride), self.weight.shape[:2]
+        lengths = [-(-k // s) for k, s in zip(self.weight.shape[2:], self.stride)]
+        ends = [n for k, s, t in zip(self.weight.shape[2:], self.stride, lengths) for n in (t * s - k, 0)]
+        kernel = F.pad(self.weight, ends[::-1])
+        kernel = kernel.reshape(out, into, *(n for pair in zip(lengths, self.stride) for n in pair))
+        steps, phases = [2 + 2 * d for d in range(dims)], [3 + 2 * d for d in range(dims)]
+        kernel = kernel.flip(steps).permute(1, *phases, 0, *steps).flatten(0, dims)
+        found = _CONV[dims - 1](a, kernel, None, 1, [t - 1 for t in lengths])
+        places = found.shape[2:]
+        found = found.reshape(len(a), into, *self.stride, *places)
+        pairs = [axis for d in range(dims) for axis in (2 + dims + d, 2 + d)]
+        found = found.permute(0, 1, *pairs).reshape(len(a), into, *(u * s for u, s in zip(places, self.stride)))
+        # Off with the padding; positions at the end that no window reaches have coefficient zero.
+        cuts = [n for have, p, want in zip(found.shape[2:], self.padding, shape[1:]) for n in (want + p - have, -p)]
+        return F.pad(found, cuts[::-1])
 
     def absolute(self) -> Conv:
         return dataclasses.replace(self, weight=self.weight.abs(), bias=None)
@@ -242,6 +267,9 @@ class Scale(_WithConstant):
 
     __call__ = linear
 
+    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        return (self.linear(a),) if a.shape[1:] == shapes[0] else super().adjoint(a, shapes)
+
     def absolute(self) -> Scale:
         return Scale(self.factor.abs())
 
@@ -261,6 +289,9 @@ class Divide(_WithConstant):
 
     __call__ = linear
 
+    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        return (self.linear(a),) if a.shape[1:] == shapes[0] else super().adjoint(a, shapes)
+
     def absolute(self) -> Divide:
         return Divide(self.divisor.abs())
 
@@ -276,6 +307,9 @@ class Shift(_WithConstant):
 
     def linear(self, *xs: Tensor) -> Tensor:
         return xs[0].expand(xs[0].shape[0], *self.output_shape(tuple(xs[0].shape[1:])))
+
+    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+        return (a,) if a.shape[1:] == shapes[0] else super().adjoint(a, shapes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,14 @@
 """A run on disk: one folder with a network and the certificates that speak of it.
 
-    run.json                  what all certificates share (`claim`), rows per part, versions, and a checksum of itself
+    run.json                  what all certificates share (`claim`), what is to be done (`plan`), versions, a checksum
     network.elbowroom         the network, see `elbowroom.network.files`
     shared.npz                arrays that all certificates share: the basis, a specification that is the same for all
     parts/part-00000.parquet  a row per certificate: exact float64 numbers, and a checksum of the row
+    lock                      while a process writes: which one
+
+All but the parts is written first. Then parts come one by one, each whole or not at all; part k has the rows
+`k * part_rows` and following of the plan's `inputs`. A run is complete when all parts are there, and can be read at
+any time.
 
 A row's checksum is the sha256 of the digest of `claim` (which has the network's hash, the settings and digests of the
 shared arrays) followed by the row's own columns in the order of the file: numbers as 8 bytes each, little end first,
@@ -17,106 +22,243 @@ import hashlib
 import math
 import os
 import platform
-import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from elbowroom import __version__
 from elbowroom.archive import Archive, canonical_json, digest, parse_json, replace_file, write_archive
-from elbowroom.certificate import STATUSES, Certificates
+from elbowroom.certificate import Certificates
 from elbowroom.errors import InputError
 from elbowroom.network.files import load_network, network_hash, save_network
+from elbowroom.network.graph import Network
+from elbowroom.run import parts
+from elbowroom.run.lock import locked
+from elbowroom.run.settings import Settings
 
-FORMAT, VERSION = "elbowroom-run", 1
-_PART_BYTES = 1 << 28  # of numbers, before compression
-_BINARY = {"float64": "<f8", "int64": "<i8", "bool": "|u1"}
+FORMAT, VERSION = "elbowroom-run", 2
+PART_BYTES = 1 << 28  # of numbers in one part at most, before compression
+KEPT = (
+    "labels",
+    "decisions",
+    "outputs",
+)  # the data's labels, the network's own decisions, or outputs within a tolerance
+HEADER, NETWORK, SHARED = "run.json", "network.elbowroom", "shared.npz"
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of the parts: text or numbers of type `kind`, one (`width` None) or `width` of them per row."""
+class Plan:
+    """What a run is to do: `inputs` rows, `part_rows` of them in a part.
 
-    kind: str
-    width: int | None = None
+    `data`: of the data set its `name`, `digest` and `count`, digests of the numbers of the inputs taken (`selection`)
+    and of their labels, and what must stay (`kept`: one of `KEPT`). `settings`: how they are certified, see
+    `elbowroom.run.settings`. `ids`: what people call the inputs, a name per row, where that is not too much text. All
+    three are None where certificates were saved without a data set.
+    """
+
+    inputs: int
+    part_rows: int
+    data: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = None
+    ids: list[str] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run's folder: `Run.open` one, or `Run.create` one and `write` its parts while holding its lock."""
+
+    folder: Path
+    claim: dict[str, Any]
+    plan: Plan
+    network: Network = field(repr=False)
+    shared: dict[str, Any] = field(repr=False)  # fields of `Certificates` that are the same for all rows
+
+    @staticmethod
+    def create(folder: str | os.PathLike[str], certs: Certificates, plan: Plan) -> Run:
+        """Begins a run, in place of the one that was there, that makes the same claim as `certs` (two rows or more,
+        where each is to have a specification of its own). The lock must be held."""
+        parts.pyarrow()
+        target, net = Path(folder), certs.network
+        if net is None:
+            raise InputError("these certificates do not know their network, so they cannot be saved; certify sets it")
+        certs.must_fit(net)
+        stated, found = certs.settings.get("network_hash"), network_hash(net)
+        if stated != found:
+            raise InputError(f"the network was changed since it was certified: its hash is {found}, not {stated}")
+        arrays = _shared_arrays(certs)
+        claim = _claim(certs, arrays)
+        _remove_run(target)
+        make_folder(target / "parts")
+        save_network(net, target / NETWORK)
+        if arrays:
+            write_archive(target / SHARED, {}, {f"{name}.npy": array for name, array in arrays.items()})
+        head: dict[str, Any] = {
+            "format": FORMAT, "version": VERSION, "claim": claim, "plan": vars(plan), "packages": _packages()
+        }  # fmt: skip
+        text = canonical_json({**head, "checksum": digest(head)}, indent=1)
+        replace_file(target / HEADER, lambda file: file.write(text))
+        return Run(target, claim, plan, net, _read_shared(target / SHARED, claim))
+
+    @staticmethod
+    def open(folder: str | os.PathLike[str]) -> Run:
+        """Reads all but the parts. Never runs code from files; refuses, by name, what was damaged, changed or is
+        unknown."""
+        source = Path(folder)
+        where = f"{source / HEADER}"
+        try:
+            head = parse_json((source / HEADER).read_bytes(), where)
+        except FileNotFoundError:
+            raise InputError(f"{source} holds no run: {HEADER} is missing") from None
+        except OSError as error:
+            raise InputError(f"{where} cannot be read: {error.strerror or error}") from None
+        if head.get("format") != FORMAT:
+            raise InputError(f"{where}: the format is {head.get('format')!r}, not {FORMAT!r}")
+        if head.get("version") != VERSION:
+            raise InputError(f"{where}: version {head.get('version')!r} is unknown; this program reads {VERSION}")
+        _must_hold(head, {"format", "version", "claim", "plan", "packages", "checksum"}, where)
+        if digest({k: v for k, v in head.items() if k != "checksum"}) != head["checksum"]:
+            raise InputError(f"{where} was changed: its content does not match its checksum")
+        claim = head["claim"]
+        _refuse_odd_claim(claim, where)
+        plan = _plan(head["plan"], where)
+        net = load_network(source / NETWORK)
+        found = network_hash(net)
+        if found != claim["network_hash"]:
+            raise InputError(
+                f"{source / NETWORK} is not the network that was certified: its hash is {found}, "
+                f"not {claim['network_hash']!r}"
+            )
+        if [list(net.input_shape), net.n_outputs] != [claim["input_shape"], claim["outputs"]]:
+            raise InputError(f"{where}: the claim is about another shape of inputs or outputs than the network has")
+        return Run(source, claim, plan, net, _read_shared(source / SHARED, claim))
+
+    @property
+    def n_parts(self) -> int:
+        return -(-self.plan.inputs // self.plan.part_rows)
+
+    def rows(self, part: int) -> range:
+        """The rows of the plan that a part has."""
+        first = part * self.plan.part_rows
+        return range(first, min(first + self.plan.part_rows, self.plan.inputs))
+
+    def finished(self) -> list[int]:
+        """The parts that are there, in order."""
+        try:
+            names = {entry.name for entry in os.scandir(self.folder / "parts")}
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise InputError(f"{self.folder / 'parts'} cannot be read: {error.strerror or error}") from None
+        return [k for k in range(self.n_parts) if _name(k) in names]
+
+    def write(self, part: int, certs: Certificates) -> None:
+        """Writes a part; refuses certificates that make another claim than the run does."""
+        certs.must_fit(self.network)
+        arrays = {name: getattr(certs, name).numpy() for name in self.claim["shared"]}
+        stated = _claim(certs, arrays)
+        for name in _CLAIM:
+            if stated[name] != self.claim[name]:
+                raise InputError(
+                    f"these certificates do not belong into {self.folder}: their {name} is {stated[name]}, "
+                    f"not {self.claim[name]}"
+                )
+        if len(certs) != len(self.rows(part)):
+            raise InputError(f"part {part} of {self.folder} has {len(self.rows(part))} rows, not {len(certs)}")
+        parts.write_part(self._path(part), certs, parts.columns_of(self.claim), self._seal(part))
+
+    def read(self, *numbers: int) -> Certificates:
+        """The certificates of some parts, checked against their checksums."""
+        columns, shape = parts.columns_of(self.claim), self.claim["input_shape"]
+        found = [parts.no_rows(columns)]
+        for k in numbers:
+            rows = self.rows(k)
+            found.append(parts.read_part(self._path(k), columns, self._seal(k), len(rows), rows.start))
+        values: dict[str, Any] = {"lower": None, "upper": None, **self.shared}
+        for name, column in columns.items():
+            pieces = [part[name] for part in found]
+            if column.kind == "text":
+                values[name] = tuple(text for piece in pieces for text in piece)
+                continue
+            tensor = torch.from_numpy(np.concatenate(pieces))
+            if name in parts.PER_FEATURE:
+                tensor = tensor.reshape(len(tensor), *shape)
+            elif name == "spec_rows":
+                tensor = tensor.reshape(len(tensor), len(self.claim["groups"]), self.claim["outputs"])
+            values[name] = tensor
+        settings = {**self.claim["settings"], "network_hash": self.claim["network_hash"]}
+        certs = Certificates(settings=settings, network=self.network, **values)
+        try:
+            certs.must_fit(self.network)
+        except InputError as error:
+            raise InputError(f"{self.folder}: {error}") from None
+        return certs
+
+    def _path(self, part: int) -> Path:
+        return self.folder / "parts" / _name(part)
+
+    def _seal(self, part: int) -> parts.Seal:
+        return parts.Seal(digest(self.claim), digest(vars(self.plan)), part)
 
 
 def save_run(certs: Certificates, directory: str | os.PathLike[str]) -> Path:
     """Writes a run, in place of the one that was there; returns its folder."""
-    _pyarrow()
-    target, net = Path(directory), certs.network
-    if net is None:
-        raise InputError("these certificates do not know their network, so they cannot be saved; certify sets it")
-    certs.must_fit(net)
-    stated, found = certs.settings.get("network_hash"), network_hash(net)
-    if stated != found:
-        raise InputError(f"the network was changed since it was certified: its hash is {found}, not {stated}")
-    shared = _shared_arrays(certs)
-    claim = _claim(certs, shared)
-    columns = _columns(claim)
-    rows = _rows_per_part(len(certs), columns)
-    _make_folder(target / "parts")
-    (target / "run.json").unlink(missing_ok=True)  # until all is written there is no run
-    first = 0
-    for k, count in enumerate(rows):
-        _write_part(_part(target, k), _values(certs, columns, first, first + count), columns, digest(claim))
-        first += count
-    for old in (target / "parts").glob("part-*.parquet"):
-        if old not in {_part(target, k) for k in range(len(rows))}:
-            old.unlink()
-    (target / "shared.npz").unlink(missing_ok=True)
-    if shared:
-        write_archive(target / "shared.npz", {}, {f"{name}.npy": array for name, array in shared.items()})
-    save_network(net, target / "network.elbowroom")
-    run: dict[str, Any] = {"format": FORMAT, "version": VERSION, "claim": claim, "rows": rows, "packages": _packages()}
-    text = canonical_json({**run, "checksum": digest(run)}, indent=1)
-    replace_file(target / "run.json", lambda file: file.write(text))
+    target = Path(directory)
+    parts.pyarrow()
+    make_folder(target)
+    with locked(target):
+        plan = Plan(len(certs), rows_per_part(certs, len(certs)))
+        run = Run.create(target, certs, plan)
+        for k in range(run.n_parts):
+            rows = run.rows(k)
+            run.write(k, certs.rows(rows.start, rows.stop))
     return target
 
 
 def load_run(directory: str | os.PathLike[str]) -> Certificates:
-    """Reads a run. Never runs code from its files; refuses, by name, what was damaged, changed or is unknown."""
-    source = Path(directory)
-    where = f"{source / 'run.json'}"
+    """Reads what is there of a run."""
+    run = Run.open(directory)
+    certs = run.read(*run.finished())
+    return replace(certs, missing=run.plan.inputs - len(certs))
+
+
+def rows_per_part(certs: Certificates, most: int) -> int:
+    """At most `most` rows, and as many as one file may hold; at least one."""
+    each = parts.bytes_per_row(parts.columns_of(_claim(certs, _shared_arrays(certs))))
+    return max(1, min(most, PART_BYTES // each))
+
+
+def make_folder(path: Path) -> None:
     try:
-        run = parse_json((source / "run.json").read_bytes(), where)
-    except FileNotFoundError:
-        raise InputError(f"{source} holds no run: run.json is missing") from None
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{where} cannot be read: {error.strerror or error}") from None
-    if run.get("format") != FORMAT:
-        raise InputError(f"{where}: the format is {run.get('format')!r}, not {FORMAT!r}")
-    if run.get("version") != VERSION:
-        raise InputError(f"{where}: version {run.get('version')!r} is unknown; this program reads {VERSION}")
-    _must_hold(run, {"format", "version", "claim", "rows", "packages", "checksum"}, where)
-    if digest({k: v for k, v in run.items() if k != "checksum"}) != run["checksum"]:
-        raise InputError(f"{where} was changed: its content does not match its checksum")
-    claim, rows = run["claim"], run["rows"]
-    _refuse_odd_claim(claim, where)
-    if not isinstance(rows, list) or not all(_is_count(n) for n in rows) or not rows:
-        raise InputError(f"{where}: rows must be numbers of rows per part, got {rows!r}")
-    net = load_network(source / "network.elbowroom")
-    found = network_hash(net)
-    if found != claim["network_hash"]:
-        raise InputError(
-            f"{source / 'network.elbowroom'} is not the network that was certified: its hash is {found}, "
-            f"not {claim['network_hash']!r}"
-        )
-    if [list(net.input_shape), net.n_outputs] != [claim["input_shape"], claim["outputs"]]:
-        raise InputError(f"{where}: the claim is about another shape of inputs or outputs than the network has")
-    values = _read_shared(source / "shared.npz", claim)
-    values.update(_read_parts(source, rows, claim))
-    certs = Certificates(settings={**claim["settings"], "network_hash": claim["network_hash"]}, network=net, **values)
-    try:
-        certs.must_fit(net)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
-    return certs
+        raise InputError(f"cannot make the folder {path}: {error.strerror or error}") from None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes files that a killed process had not finished. The lock must be held."""
+    _remove([*folder.glob("*.part"), *folder.glob("parts/*.part")])
+
+
+def _remove_run(folder: Path) -> None:
+    """The header first: without it there is no run, whatever else is left."""
+    _remove([folder / HEADER, folder / SHARED, folder / NETWORK, *folder.glob("parts/part-*.parquet")])
+    remove_leftovers(folder)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot remove {path}: {error.strerror or error}") from None
+
+
+def _name(part: int) -> str:
+    return f"part-{part:05d}.parquet"
 
 
 # --- what is the same for all rows
@@ -143,16 +285,17 @@ def _claim(certs: Certificates, shared: Mapping[str, np.ndarray]) -> dict[str, A
         "outputs": certs.network.n_outputs if certs.network else 0,
         "margins": certs.margins.shape[1],
         "boxes": certs.lower is not None,
+        "index": certs.index is not None,
         "groups": None if group is None else group.tolist(),
         "shared": {name: _sha256(array) for name, array in shared.items()},
     }
 
 
-_CLAIM = {"network_hash", "settings", "input_shape", "outputs", "margins", "boxes", "groups", "shared"}
+_CLAIM = ("network_hash", "settings", "input_shape", "outputs", "margins", "boxes", "index", "groups", "shared")
 
 
 def _refuse_odd_claim(claim: Any, where: str) -> None:
-    _must_hold(claim, _CLAIM, f"{where}: claim")
+    _must_hold(claim, set(_CLAIM), f"{where}: claim")
 
     def must(good: bool, name: str) -> None:
         if not good:
@@ -167,11 +310,36 @@ def _refuse_odd_claim(claim: Any, where: str) -> None:
     must(_is_count(claim["outputs"]), "outputs")
     must(_is_count(claim["margins"]), "margins")
     must(type(claim["boxes"]) is bool, "boxes")
+    must(type(claim["index"]) is bool, "index")
     must(claim["groups"] is None or (counts(claim["groups"]) and bool(claim["groups"])), "groups")
     known: tuple[set[str], ...] = (set(), {"basis"})
     if claim["groups"] is not None:
         known += tuple(names | {"spec_rows", "spec_offset"} for names in known)
     must(isinstance(claim["shared"], dict) and set(claim["shared"]) in known, "shared")
+
+
+def _plan(plan: Any, where: str) -> Plan:
+    """The plan as stored, after a look at what it holds."""
+    where = f"{where}: plan"
+    _must_hold(plan, {"inputs", "part_rows", "data", "settings", "ids"}, where)
+    ids, data = plan["ids"], plan["data"]
+    if data is not None:
+        _must_hold(data, {"name", "digest", "count", "selection", "labels", "kept"}, f"{where}: data")
+    good = {
+        "inputs": _is_count(plan["inputs"]),
+        "part_rows": _is_count(plan["part_rows"]) and plan["part_rows"] > 0,
+        "data": data is None
+        or (data["kept"] in KEPT and all(type(v) is (int if k == "count" else str) for k, v in data.items())),
+        "settings": plan["settings"] is None or isinstance(plan["settings"], dict),
+        "ids": ids is None
+        or (isinstance(ids, list) and len(ids) == plan["inputs"] and all(isinstance(i, str) for i in ids)),
+    }
+    for name, fine in good.items():
+        if not fine:
+            raise InputError(f"{where}: {name} cannot be {str(plan[name])[:80]}")
+    if plan["settings"] is not None:
+        Settings.of(plan["settings"], lambda name: f"{where}: {name}")
+    return Plan(**plan)
 
 
 def _read_shared(path: Path, claim: dict[str, Any]) -> dict[str, Any]:
@@ -198,192 +366,7 @@ def _sha256(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array, "<f8").tobytes()).hexdigest()
 
 
-# --- rows
-
-
-def _columns(claim: dict[str, Any]) -> dict[str, Column]:
-    """The columns of every part, in order."""
-    n, groups = math.prod(claim["input_shape"]), claim["groups"]
-    found = {"status": Column("text"), "message": Column("text"), "labels": Column("int64")}
-    found.update({name: Column("float64", n) for name in ("x", "eps", "center")})
-    if claim["boxes"]:
-        found.update(lower=Column("float64", n), upper=Column("float64", n))
-    if groups is not None and "spec_rows" not in claim["shared"]:
-        found.update(spec_rows=Column("float64", len(groups) * claim["outputs"]))
-        found.update(spec_offset=Column("float64", len(groups)))
-    found.update(margins=Column("float64", claim["margins"]), capped=Column("bool", n))
-    found.update({name: Column("float64") for name in ("uniform", "geomean", "ratio", "log_volume", "seconds")})
-    found.update({name: Column("int64") for name in ("evaluations", "gradients", "gradient_rows")})
-    return found
-
-
-def _rows_per_part(count: int, columns: Mapping[str, Column]) -> list[int]:
-    each = sum(8 * (1 if c.width is None else c.width) for c in columns.values())
-    most = max(1, _PART_BYTES // each)
-    return [min(most, count - first) for first in range(0, count, most)] or [0]
-
-
-def _values(certs: Certificates, columns: Mapping[str, Column], first: int, last: int) -> dict[str, Any]:
-    """Rows `first` to `last`: text as lists, numbers as arrays `rows` or `rows x width`."""
-    found: dict[str, Any] = {}
-    for name, column in columns.items():
-        value = getattr(certs, name)[first:last]
-        if isinstance(value, Tensor):
-            shape = (last - first,) if column.width is None else (last - first, column.width)
-            value = value.detach().reshape(shape).numpy()
-        found[name] = value
-    return found
-
-
-def row_checksums(values: Mapping[str, Any], columns: Mapping[str, Column], claim_digest: str) -> list[bytes]:
-    """The checksum of every row: 32 bytes each."""
-    blocks: list[Any] = []
-    for name, column in columns.items():
-        if column.kind == "text":
-            encoded = [text.encode() for text in values[name]]
-            blocks.append([struct.pack("<q", len(text)) + text for text in encoded])
-        else:
-            rows = len(values[name])
-            blocks.append(np.ascontiguousarray(values[name], _BINARY[column.kind]).reshape(rows, column.width or 1))
-    found = []
-    for row in zip(*blocks):
-        total = hashlib.sha256(claim_digest.encode())
-        for block in row:
-            total.update(block)
-        found.append(total.digest())
-    return found
-
-
-def _schema(columns: Mapping[str, Column], claim_digest: str) -> Any:
-    pa, _ = _pyarrow()
-    types = {"text": pa.string(), "float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
-
-    def of(column: Column) -> Any:
-        inner = types[column.kind]
-        return inner if column.width is None else pa.list_(pa.field("element", inner, nullable=False), column.width)
-
-    found = [pa.field(name, of(column), nullable=False) for name, column in columns.items()]
-    found.append(pa.field("checksum", pa.binary(32), nullable=False))
-    return pa.schema(found, metadata={"claim": claim_digest})
-
-
-def _write_part(path: Path, values: Mapping[str, Any], columns: Mapping[str, Column], claim_digest: str) -> None:
-    pa, parquet = _pyarrow()
-    schema = _schema(columns, claim_digest)
-    arrays, split = [], []
-    for name, column in columns.items():
-        value = values[name]
-        if column.width is None:
-            arrays.append(pa.array(value, type=schema.field(name).type))
-        else:
-            arrays.append(pa.FixedSizeListArray.from_arrays(pa.array(value.reshape(-1)), type=schema.field(name).type))
-        if column.kind == "float64":
-            split.append(name if column.width is None else f"{name}.list.element")
-    arrays.append(pa.array(row_checksums(values, columns, claim_digest), type=pa.binary(32)))
-    table = pa.Table.from_arrays(arrays, schema=schema)
-
-    def write(file: Any) -> None:
-        parquet.write_table(
-            table, file, compression="zstd", use_dictionary=False, use_byte_stream_split=split,
-            write_page_checksum=True, write_statistics=False,
-        )  # fmt: skip
-
-    replace_file(path, write)
-
-
-def _read_parts(source: Path, rows: list[int], claim: dict[str, Any]) -> dict[str, Any]:
-    """All rows as the fields of `Certificates`."""
-    columns, shape = _columns(claim), claim["input_shape"]
-    parts, first = [], 0
-    for k, count in enumerate(rows):
-        parts.append(_read_part(_part(source, k), columns, digest(claim), count, first))
-        first += count
-    found: dict[str, Any] = {}
-    for name, column in columns.items():
-        values = [part[name] for part in parts]
-        if column.kind == "text":
-            found[name] = tuple(text for part in values for text in part)
-            continue
-        tensor = torch.from_numpy(np.concatenate(values))
-        if name in _PER_FEATURE:
-            tensor = tensor.reshape(len(tensor), *shape)
-        elif name == "spec_rows":
-            tensor = tensor.reshape(len(tensor), -1, claim["outputs"])
-        found[name] = tensor
-    for name in ("lower", "upper"):
-        found.setdefault(name, None)
-    return found
-
-
-_PER_FEATURE = ("x", "eps", "center", "lower", "upper", "capped")
-
-
-def _read_part(path: Path, columns: Mapping[str, Column], claim_digest: str, rows: int, first: int) -> dict[str, Any]:
-    pa, parquet = _pyarrow()
-    schema = _schema(columns, claim_digest)
-    try:
-        if rows * 32 > path.stat().st_size:  # checksums do not compress
-            raise InputError(f"{path} is too small for the {rows} rows that run.json speaks of")
-        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            _refuse_other_columns(file.schema_arrow, schema, path)
-            if file.metadata.num_rows != rows:
-                raise InputError(f"{path} has {file.metadata.num_rows} rows; run.json speaks of {rows}")
-            table = file.read()
-        found = {name: _column_of(table.column(name), column, rows) for name, column in columns.items()}
-        stored = table.column("checksum").to_pylist()
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing") from None
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
-        raise InputError(f"{path} is damaged: {error}") from None
-    for k, (right, given) in enumerate(zip(row_checksums(found, columns, claim_digest), stored)):
-        if right != given:
-            raise InputError(
-                f"{path}: the certificate of input {first + k} (row {k}) was changed: it does not match its checksum"
-            )
-    for k, status in enumerate(found["status"]):
-        if status not in STATUSES:
-            raise InputError(f"{path}: input {first + k} (row {k}) has the unknown status {status!r}")
-    return found
-
-
-def _refuse_other_columns(found: Any, wanted: Any, path: Path) -> None:
-    for name in found.names:
-        if found.names.count(name) != 1 or name not in wanted.names:
-            raise InputError(f"{path}: the column {name!r} is unknown or appears twice")
-    for field in wanted:
-        if field.name not in found.names:
-            raise InputError(f"{path}: the column {field.name!r} is missing")
-        given = found.field(field.name)
-        if given.type != field.type or given.nullable:
-            raise InputError(f"{path}: the column {field.name!r} holds {given.type}, not {field.type}")
-    if (found.metadata or {}).get(b"claim") != wanted.metadata[b"claim"]:
-        raise InputError(f"{path} belongs to another run than run.json: its certificates make another claim")
-
-
-def _column_of(found: Any, column: Column, rows: int) -> Any:
-    if column.kind == "text":
-        return found.to_pylist()
-    shape = (rows,) if column.width is None else (rows, column.width)
-    chunks = [c if column.width is None else c.flatten() for c in found.chunks]
-    pieces = [c.to_numpy(zero_copy_only=False) for c in chunks]
-    kind = np.dtype(column.kind)
-    return np.concatenate([np.empty(0, kind), *pieces]).astype(kind, casting="safe", copy=False).reshape(shape)
-
-
 # --- small things
-
-
-def _part(source: Path, k: int) -> Path:
-    return source / "parts" / f"part-{k:05d}.parquet"
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {path}: {error.strerror or error}") from None
 
 
 def _must_hold(found: Any, names: set[str], where: str) -> None:
@@ -398,7 +381,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _packages() -> dict[str, str]:
-    pa, _ = _pyarrow()
+    pa, _ = parts.pyarrow()
     return {
         "elbowroom": __version__,
         "numpy": np.__version__,
@@ -406,12 +389,3 @@ def _packages() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
     }
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError("certificates are kept in Parquet files, which need pyarrow: pip install pyarrow") from None
-    return pyarrow, pyarrow.parquet

@@ -15,6 +15,7 @@ def uniform_radius(problem: Problem, scale: Tensor, guess: Tensor, tolerance: fl
     `scale`: `b x n`. `guess`: `b`, where to start looking.
     """
     region = problem.region
-    start = region.uniform(guess, scale)
+    # Not capped yet: growing caps it, and a capped start would keep its shape where it has to shrink.
+    start = (guess[:, None] * scale).repeat(1, region.caps.shape[1] // scale.shape[1])
     factor, _ = to_boundary(problem, start, tolerance=tolerance)
     return torch.where(torch.isfinite(factor), factor, 0.0) * guess

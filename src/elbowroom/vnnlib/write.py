@@ -94,7 +94,7 @@ def query(lower: Tensor, upper: Tensor, spec: Specification, notes: Sequence[str
     `lower`, `upper`: the corners, of the input's shape, as float64; `spec`: for this one input; `notes`: comments.
     """
     low, high = (t.to(torch.float64).flatten().tolist() for t in (lower, upper))
-    if len(low) != len(high) or not all(a <= b and abs(a) + abs(b) < torch.inf for a, b in zip(low, high)):
+    if len(low) != len(high) or not all(-torch.inf < a <= b < torch.inf for a, b in zip(low, high)):
         raise InputError("a query needs finite corners of one shape, lower <= upper")
     if spec.rows.shape[0] != 1:
         raise InputError(f"a query is about one input; the specification is for {spec.rows.shape[0]}")

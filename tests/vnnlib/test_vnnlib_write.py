@@ -6,10 +6,7 @@ import csv
 import dataclasses
 import math
 import re
-import warnings
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from complete import Literal, Query, Verifier
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
@@ -38,21 +36,6 @@ from support import Region, attack, cases, mlp, normal
 
 # ---------------------------------------------------------------------------------------------------------------
 # A reader of the format, in rational numbers
-
-Literal = tuple[list[Fraction], Fraction]  # row, offset: row . Y + offset <= 0
-
-
-@dataclass
-class Query:
-    """A box and the unsafe outputs: those for which every literal of some clause holds."""
-
-    lower: list[Fraction]
-    upper: list[Fraction]
-    clauses: list[list[Literal]]
-
-    def unsafe(self, outputs: Iterable[Fraction]) -> bool:
-        z = list(outputs)
-        return any(all(sum(c * v for c, v in zip(row, z)) + d <= 0 for row, d in clause) for clause in self.clauses)
 
 
 def read(text: str) -> Query:
@@ -326,50 +309,6 @@ def test_command(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------
 # A complete verifier (Marabou). It computes in floating point, to about 1e-6: margins here are well above that.
-
-SECONDS = 3  # per query; no answer by then is no answer
-
-
-@pytest.fixture(scope="module")
-def marabou() -> Any:
-    pytest.importorskip("maraboupy")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it has no tensorflow
-        from maraboupy import Marabou
-    return Marabou
-
-
-@dataclass
-class Verifier:
-    """Asks about one exported network and counts the answers."""
-
-    marabou: Any
-    network: Path
-    answers: Counter[str] = field(default_factory=Counter)
-
-    def whole(self, path: Path) -> tuple[str, list[float]]:
-        """By Marabou's own reader of VNN-LIB."""
-        net = self.marabou.read_onnx(str(self.network))
-        return self._solve(net, propertyFilename=str(path))
-
-    def clause(self, found: Query, number: int) -> tuple[str, list[float]]:
-        """By our reader, one clause alone."""
-        net = self.marabou.read_onnx(str(self.network))
-        xs, ys = net.inputVars[0].flatten().tolist(), net.outputVars[0].flatten().tolist()
-        for x, low, high in zip(xs, found.lower, found.upper, strict=True):
-            net.setLowerBound(x, float(low))
-            net.setUpperBound(x, float(high))
-        for row, offset in found.clauses[number]:
-            terms = [(y, float(c)) for y, c in zip(ys, row, strict=True) if c]
-            net.addInequality([y for y, _ in terms], [c for _, c in terms], float(-offset))
-        return self._solve(net)
-
-    def _solve(self, net: Any, **more: Any) -> tuple[str, list[float]]:
-        options = self.marabou.createOptions(verbosity=0, timeoutInSeconds=SECONDS)
-        answer, values, _ = net.solve(verbose=False, options=options, **more)
-        answer = answer if answer in ("sat", "unsat") else "unknown"
-        self.answers[answer] += 1
-        return answer, [values[x] for x in net.inputVars[0].flatten().tolist()] if answer == "sat" else []
 
 
 def assert_agrees(verifier: Verifier, path: Path, whole: bool = True) -> None:

@@ -1,0 +1,146 @@
+"""What a set of inputs is: how many, of which shape, what they are called, and how to get at some of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from elbowroom.errors import InputError
+
+Shape = tuple[int, ...]
+
+_MOST_LABEL = 2**31
+_WHOLE = re.compile(r"\d+(\.0*)?", re.ASCII)
+_NAMED_AT_MOST = 5  # features in a message
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Inputs that are read when asked for.
+
+    `name`: for people. `shape`: of one input. `count`: of the inputs, `n`. `labels`: class numbers, `n`, int64, or
+    None. `classes`: the name of every class number, or None. `features`: a name per value of an input, or None.
+    `domain`: (lowest, highest) valid value where that is known. `digest`: sha256 of the content, so that changed data
+    are noticed. `ids`: what people call an input, by its index. `load`: the inputs at some indices, `b x *any shape`
+    of as many values; NaN where an input cannot be read. `fault`: why an input cannot be read, None where it can be.
+    """
+
+    name: str
+    shape: Shape
+    count: int
+    digest: str
+    load: Callable[[np.ndarray], np.ndarray]
+    labels: np.ndarray | None = None
+    classes: tuple[str, ...] | None = None
+    features: tuple[str, ...] | None = None
+    domain: tuple[float, float] | None = None
+    ids: Callable[[int], str] = str
+    fault: Callable[[int], str | None] | None = None
+
+    def inputs(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
+        """The inputs at these indices, `b x *shape`, float64, a new array; nothing else is read."""
+        wanted = whole_numbers(indices, "indices")
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.count:
+            worst = wanted.min() if wanted.min() < 0 else wanted.max()
+            raise InputError(f"{self.name} has the inputs 0 to {self.count - 1}, not {worst}")
+        return np.array(self.load(wanted), dtype=np.float64).reshape(len(wanted), *self.shape)
+
+    def trouble(self, index: int) -> str | None:
+        """Why this input holds NaN or infinite values, in words; None where it does not."""
+        values = self.inputs([index]).reshape(-1)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if not len(bad):
+            return None
+        found = self.fault(index) if self.fault is not None else None
+        if found is not None:
+            return found
+        shown = [repr(self.features[k]) if self.features else str(k) for k in bad[:_NAMED_AT_MOST]]
+        more = f" and {len(bad) - len(shown)} more" if len(bad) > len(shown) else ""
+        kind = "feature" if len(bad) == 1 else "features"
+        return f"{self.ids(index)}: no finite number in {kind} {', '.join(shown)}{more}"
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.shape))
+        domain = "" if self.domain is None else f" in [{self.domain[0]:g}, {self.domain[1]:g}]"
+        labels = "no labels" if self.labels is None else f"{len(np.unique(self.labels))} classes"
+        return f"Dataset({self.name}: {self.count} inputs, {shape}{domain}, {labels})"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of an array `n x ...` in memory, divided by `scale`."""
+
+    array: np.ndarray
+    scale: float = 1.0
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        return self.array[indices].astype(np.float64) / self.scale
+
+
+def whole_numbers(given: Any, name: str) -> np.ndarray:
+    """A list or array of whole numbers as int64, `b`."""
+    try:
+        found = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name} must be a list of whole numbers, got {given!r}") from None
+    if found.size == 0:
+        found = found.astype(np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu" or (found.size and found.max() > np.iinfo(np.int64).max):
+        raise InputError(f"{name} must be a list of whole numbers, got {given!r}")
+    return found.astype(np.int64)
+
+
+def seen_as(found: Shape, wanted: Sequence[int] | None, where: str) -> Shape:
+    """The shape of one input: `found`, or `wanted` where the user states it (None: not stated).
+
+    Rows of numbers may be seen as images and images as rows; axes are never exchanged, so that (3, 32, 32) is not
+    taken for (32, 32, 3).
+    """
+    if wanted is None:
+        return found
+    shape = tuple(whole_numbers(list(wanted), "image_shape").tolist())
+    if not shape or min(shape) < 1:
+        raise InputError(f"image_shape must hold positive whole numbers, got {tuple(wanted)}")
+    plain_found, plain_wanted = ([n for n in s if n != 1] for s in (found, shape))
+    if math.prod(shape) != math.prod(found):
+        raise InputError(f"{where}: one input has the shape {found}, which cannot be seen as {shape}")
+    if plain_found != plain_wanted and len(plain_found) > 1 and len(plain_wanted) > 1:
+        raise InputError(f"{where}: one input has the shape {found}; as {shape} its values would be mixed up")
+    return shape
+
+
+def number_labels(texts: Sequence[str | None], where: str) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """Class numbers, `n`, and the classes' names.
+
+    Labels that are all whole numbers are class numbers already, without names. Other labels are names; their numbers
+    follow the alphabet, as in scikit-learn.
+    """
+    stripped = [None if t is None else t.strip() for t in texts]
+    for k, text in enumerate(stripped):
+        if not text:
+            raise InputError(f"{where}: input {k} has no label; leave it out, or go without labels")
+    names = sorted({t for t in stripped if t is not None})
+    if all(_is_number(name) for name in names):
+        return np.array([_class_number(t, k, where) for k, t in enumerate(stripped) if t], dtype=np.int64), None
+    number = {name: k for k, name in enumerate(names)}
+    return np.array([number[t] for t in stripped if t], dtype=np.int64), tuple(names)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _class_number(text: str, index: int, where: str) -> int:
+    whole = text.partition(".")[0] if _WHOLE.fullmatch(text) else ""
+    if not whole or len(whole) > 20 or int(whole) >= _MOST_LABEL:
+        raise InputError(f"{where}: input {index} has the label {text}, which is no class number (0, 1, 2, ...)")
+    return int(whole)

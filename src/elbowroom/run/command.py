@@ -1,0 +1,103 @@
+"""`elbowroom certify`: settings from flags and files, a model and data read, a run, and its summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from elbowroom.data.dataset import Dataset
+from elbowroom.data.sources import open_data
+from elbowroom.errors import InputError
+from elbowroom.network.files import load_network
+from elbowroom.network.graph import Network
+from elbowroom.network.load import load
+from elbowroom.run.files import HEADER, NETWORK, Run
+from elbowroom.run.interrupt import on_signals
+from elbowroom.run.progress import display
+from elbowroom.run.runner import run_dataset
+from elbowroom.run.settings import Settings, read_config
+from elbowroom.run.show import how_to_go_on, region_of, show_summary
+from elbowroom.run.summary import summarise
+
+INTERRUPTED = 130
+_STOPPING = "stopping when the part in progress is done; once more to stop at once and lose that part"
+
+
+def certify_command(
+    flags: dict[str, Any], out: Path | None, resume: bool, config: Path | None, quiet: bool, as_json: bool
+) -> int:
+    """Runs it; the exit status."""
+    from_file = {} if config is None else read_config(config)
+    place = from_file.pop("out", None)
+    if place is not None and not isinstance(place, str):
+        raise InputError(f"{config}: out must be text, got {place!r}")
+    out = out or (Path(place) if place else None)
+    if out is None:
+        raise InputError("give the folder of the run: --out RUN")
+    given = {**from_file, **flags}
+    settings = Settings.of(given, lambda name: f"--{name.replace('_', '-')}" if name in flags else f"{config}: {name}")
+    known = resume and (out / HEADER).exists()
+    if known and (settings.model is None or settings.data is None):
+        stored = Run.open(out).plan.settings
+        if stored is None:
+            raise InputError(f"{out} holds certificates that were saved as they are; there is nothing to go on with")
+        # What was not said is as it was when the run was begun.
+        settings = dataclasses.replace(Settings.of(stored), **{name: getattr(settings, name) for name in given})
+        own_network = "model" not in given
+    else:
+        own_network = False
+    if settings.data is None or (settings.model is None and not own_network):
+        raise InputError("give a model and data: elbowroom certify MODEL DATA --out RUN")
+    data = _data(settings)
+    net = load_network(out / NETWORK) if own_network else _network(settings, data)
+    watch = display(quiet)
+    try:
+        with on_signals(_STOPPING) as stop:
+            outcome = run_dataset(net, data, out, settings, resume=resume, watch=watch, stop=stop)
+    except KeyboardInterrupt:
+        print(f"elbowroom: stopped at once; finished parts are kept: {how_to_go_on(out)}", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        watch.end()
+    summary = summarise(outcome.tally, outcome.run.plan, region_of(outcome.run))
+    if as_json:
+        print(json.dumps(summary, indent=1))
+    elif not quiet:
+        show_summary(summary)
+    if outcome.complete:
+        return 0
+    print(
+        f"elbowroom: stopped at {summary['done']:,} of {summary['inputs']:,} inputs, all saved; go on with: "
+        f"{how_to_go_on(out)}",
+        file=sys.stderr,
+    )
+    return INTERRUPTED
+
+
+def _data(settings: Settings) -> Dataset:
+    assert settings.data is not None
+    return open_data(
+        settings.data, settings.data_dir, label_column=settings.label_column,
+        feature_columns=settings.feature_columns, image_shape=settings.input_shape, key=settings.key,
+    )  # fmt: skip
+
+
+def _network(settings: Settings, data: Dataset) -> Network:
+    net = load(
+        settings.model, data.shape, settings.mean, settings.std, settings.decision, scale=settings.scale,
+        layout=settings.layout, task=settings.task, features=data.features, trust_pickle=settings.trust_pickle,
+    )  # fmt: skip
+    if data.classes is None or settings.within is not None:
+        return net
+    if len(data.classes) == net.n_outputs:
+        return Network(net.nodes, net.decision, dataclasses.replace(net.about, classes=data.classes))
+    if settings.predicted:
+        return net
+    shown = ", ".join(data.classes[:5]) + (", ..." if len(data.classes) > 5 else "")
+    raise InputError(
+        f"{data.name} has {len(data.classes)} classes ({shown}), but the network tells {net.n_outputs} apart, so their "
+        "numbers would mean something else; --predicted goes without labels"
+    )

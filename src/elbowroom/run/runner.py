@@ -1,0 +1,267 @@
+"""A whole data set, certified part by part into a folder; to be interrupted and gone on with at any time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from elbowroom.certificate import Certificates
+from elbowroom.data.dataset import Dataset
+from elbowroom.data.selection import select
+from elbowroom.errors import ElbowroomError, InputError
+from elbowroom.network.graph import Network
+from elbowroom.network.operations import Conv, Linear
+from elbowroom.run.files import HEADER, Plan, Run, make_folder, remove_leftovers, rows_per_part
+from elbowroom.run.lock import locked
+from elbowroom.run.problem import device_of, resolve
+from elbowroom.run.settings import Settings
+from elbowroom.run.summary import Tally
+from elbowroom.run.worker import Part, Worker
+
+_READ_AT_ONCE = 1 << 27  # bytes of inputs held while counting what the network gets right
+# Per part, on a CPU and elsewhere: rows at most, and multiplications of one bound evaluation of all rows. A part then
+# takes some 20 seconds.
+_MOST_ROWS, _MOST_WORK = (1024, 8192), (5e9, 1e12)
+_MOST_IDS = 1 << 20  # characters of the inputs' names that run.json holds
+
+# From a network, settings and parts to the certificates of each, in any order. Must not take a part before it has use
+# for it: the run stops by giving no more.
+Engine = Callable[[Network, Settings, Iterable[Part]], Iterator[tuple[int, Certificates]]]
+
+
+def local(net: Network, settings: Settings, work: Iterable[Part]) -> Iterator[tuple[int, Certificates]]:
+    """One part after another, in this process."""
+    worker = Worker(net, settings)
+    for part in work:
+        yield part.number, worker.compute(part)
+
+
+class Watch(Protocol):
+    """Who wants to know how a run goes."""
+
+    def begin(self, start: Start) -> None:
+        """Everything is known, nothing is done yet."""
+
+    def advance(self, tally: Tally) -> None:
+        """A part was written."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is known before the first part: `right`, how many of the selected inputs the network gets right (None where
+    there is nothing to be right about, or where a run goes on); `done`: inputs certified before."""
+
+    run: Run
+    data: Dataset
+    device: str
+    done: int
+    right: int | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`complete`: whether all inputs are done; `tally`: over all of them that are, also those done before."""
+
+    run: Run
+    tally: Tally
+    complete: bool
+
+
+def run_dataset(
+    net: Network,
+    data: Dataset,
+    out: str | Path,
+    settings: Settings | None = None,
+    *,
+    resume: bool = False,
+    watch: Watch | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    engine: Engine = local,
+) -> Outcome:
+    """Certifies the inputs of a data set that the settings select, into the folder `out`.
+
+    `resume`: goes on with the run in `out`, if there is one: finished parts are kept, and the network, the data and
+    the settings must be the same (those of the machine may differ). `stop`: asked before each part; true ends the run
+    in good order. `watch`: is told how it goes.
+
+    >>> from elbowroom.data.sources import open_data
+    >>> run_dataset(net, open_data("digits"), "run", Settings(limit=100))
+    """
+    target = Path(out)
+    if tuple(data.shape) != net.input_shape:
+        raise InputError(f"{data.name} has inputs of shape {data.shape}, but the network takes {net.input_shape}")
+    asked = resolve(settings or Settings(), net, data.domain)
+    rows = _selection(data, asked)
+    sample = Worker(net, asked).sample()
+    wanted = _plan(net, data, asked, rows, sample)
+    make_folder(target)
+    with locked(target):
+        tally = Tally()
+        if (target / HEADER).exists():
+            if not resume:
+                raise InputError(f"{target} already holds a run; go on with it (--resume), or choose another folder")
+            run = _same(Run.open(target), wanted, asked, sample)
+            remove_leftovers(target)
+            for k in run.finished():
+                tally.add(_finished(run, k))
+            right = None
+        else:
+            right = _count_right(net, data, rows, asked)
+            run = Run.create(target, sample, wanted)
+        if watch:
+            watch.begin(Start(run, data, str(device_of(asked)), tally.count, right))
+        done = set(run.finished())
+        todo = [k for k in range(run.n_parts) if k not in done]
+        work = _parts(run, data, rows, asked, todo, stop)
+        for number, certs in engine(net, asked, work) if todo else ():
+            _write(run, number, certs, tally)
+            tally.add(certs)
+            if watch:
+                watch.advance(tally)
+    return Outcome(run, tally, tally.count == run.plan.inputs)
+
+
+# --- which inputs
+
+
+def _selection(data: Dataset, settings: Settings) -> np.ndarray:
+    if not settings.shuffle:
+        return select(data, settings.limit, settings.offset, settings.indices, settings.classes)
+    found = select(data, None, 0, settings.indices, settings.classes)
+    found = np.random.default_rng(settings.seed).permutation(found)
+    last = None if settings.limit is None else settings.offset + settings.limit
+    if not len(found[settings.offset : last]):
+        raise InputError(f"no input of {data.name} is left after offset {settings.offset}")
+    return found[settings.offset : last]
+
+
+def _labels(data: Dataset, rows: np.ndarray, settings: Settings) -> np.ndarray | None:
+    """What must stay: the labels of these inputs; None where it is what the network says."""
+    if data.labels is None or settings.predicted or settings.within is not None:
+        return None
+    return np.asarray(data.labels[rows], dtype=np.int64)
+
+
+def _parts(
+    run: Run, data: Dataset, rows: np.ndarray, settings: Settings, todo: list[int], stop: Callable[[], bool]
+) -> Iterator[Part]:
+    for k in todo:
+        if stop():
+            return
+        index = rows[run.rows(k).start : run.rows(k).stop]
+        yield _read(k, data, index, settings)
+
+
+def _read(number: int, data: Dataset, index: np.ndarray, settings: Settings) -> Part:
+    x = data.inputs(index)
+    faults, troubles = {}, {}
+    for k in np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1)).tolist():
+        unread = None if data.fault is None else data.fault(int(index[k]))
+        if unread is not None:
+            faults[k] = unread
+        else:
+            troubles[k] = data.trouble(int(index[k])) or ""
+    return Part(number, index, x, _labels(data, index, settings), faults, troubles)
+
+
+def _count_right(net: Network, data: Dataset, rows: np.ndarray, settings: Settings) -> int | None:
+    """How many of the inputs the network gets right; also the first time that all of them are read."""
+    labels = _labels(data, rows, settings)
+    if labels is None:
+        return None
+    size = max(1, min(1024, _READ_AT_ONCE // (8 * max(n.size for n in net.nodes))))
+    device, right = device_of(settings), 0
+    for first in range(0, len(rows), size):
+        x = torch.from_numpy(data.inputs(rows[first : first + size])).to(device, net.dtype)
+        outputs = net(x).cpu()
+        good = (net.decide(outputs).numpy() == labels[first : first + size]) & outputs.isfinite().all(1).numpy()
+        right += int(good.sum())
+    return right
+
+
+# --- the plan
+
+
+def _plan(net: Network, data: Dataset, settings: Settings, rows: np.ndarray, sample: Certificates) -> Plan:
+    labels = _labels(data, rows, settings)
+    kept = "labels" if labels is not None else "decisions" if settings.within is None else "outputs"
+    about = {
+        "name": data.name, "digest": data.digest, "count": data.count, "selection": _sha256(rows),
+        "labels": _sha256(np.empty(0) if labels is None else labels), "kept": kept,
+    }  # fmt: skip
+    numbers = rows.tolist()
+    ids = [data.ids(k) for k in numbers]
+    tell = sum(map(len, ids)) <= _MOST_IDS and ids != [str(k) for k in numbers]
+    part_rows = settings.part_rows or rows_per_part(sample, _affordable_rows(net, settings))
+    return Plan(len(rows), part_rows, about, settings.plain(), ids if tell else None)
+
+
+def _affordable_rows(net: Network, settings: Settings) -> int:
+    """Rows that take some 20 seconds: an interrupted run loses, and an end that is asked for waits, no longer.
+
+    The work of a bound is about (neurons) x (multiplications of a forward pass).
+    """
+    neurons = sum(net.nodes[i].size for i in net.preactivations)
+    products = sum(n.size * n.op.weight[0].numel() for n in net.nodes if isinstance(n.op, Linear | Conv))
+    elsewhere = device_of(settings).type != "cpu"
+    return int(max(1, min(_MOST_ROWS[elsewhere], _MOST_WORK[elsewhere] // max(1, neurons * products))))
+
+
+def _same(run: Run, wanted: Plan, settings: Settings, sample: Certificates) -> Run:
+    """The run, if going on with it adds what it was begun with; else an `InputError` names all that differs."""
+    plan = run.plan
+    if plan.data is None or plan.settings is None or wanted.data is None:
+        raise InputError(f"{run.folder} holds certificates that were saved as they are; there is nothing to go on with")
+    differing = []
+    if run.claim["network_hash"] != sample.settings["network_hash"]:
+        differing.append("another network")
+    if plan.data["digest"] != wanted.data["digest"]:
+        differing.append(f"other data (then {plan.data['name']}, now {wanted.data['name']})")
+    elif plan.data["selection"] != wanted.data["selection"]:
+        differing.append(f"another choice of inputs (then {plan.inputs}, now {wanted.inputs} of them)")
+    elif plan.data["labels"] != wanted.data["labels"]:
+        differing.append("other labels")
+    before, now = Settings.of(plan.settings).claim(), settings.claim()
+    differing.extend(
+        f"{name} (then {_shown(before[name])}, now {_shown(now[name])})" for name in now if before[name] != now[name]
+    )
+    if settings.part_rows not in (None, plan.part_rows):
+        differing.append(f"part_rows (then {plan.part_rows}, now {settings.part_rows})")
+    if not differing and sample.settings != {**run.claim["settings"], "network_hash": run.claim["network_hash"]}:
+        differing.append("defaults of another version of this program")
+    if differing:
+        raise InputError(f"{run.folder} was begun with something else: {'; '.join(differing)}; choose another folder")
+    return run
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)[:60]
+
+
+def _sha256(values: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values, "<i8").tobytes()).hexdigest()
+
+
+# --- files
+
+
+def _finished(run: Run, part: int) -> Certificates:
+    try:
+        return run.read(part)
+    except InputError as error:
+        raise InputError(f"{error}; remove that file to have the part computed again") from None
+
+
+def _write(run: Run, part: int, certs: Certificates, tally: Tally) -> None:
+    try:
+        run.write(part, certs)
+    except ElbowroomError as error:
+        raise InputError(
+            f"{error}; {tally.count} of {run.plan.inputs} inputs are done and kept: mend this, and go on with --resume"
+        ) from None

@@ -1,0 +1,232 @@
+"""A run for people and for programs: where it stands, what it found, and the room of one input's features."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from elbowroom.certificate import Certificates
+from elbowroom.errors import InputError
+from elbowroom.network.graph import Network
+from elbowroom.run.files import Run
+from elbowroom.run.lock import holder
+from elbowroom.run.progress import in_words
+from elbowroom.run.summary import QUANTILES, Tally, summarise
+
+_BAR = 40  # characters of the longest bar of a histogram
+_FEW = 10  # ratios that need no histogram
+
+
+def status_of(run: Run) -> dict[str, Any]:
+    """Where a run stands, as a JSON object. Reads no part."""
+    finished = run.finished()
+    done = sum(len(run.rows(k)) for k in finished)
+    data, writer = run.plan.data or {}, holder(run.folder)
+    return {
+        "run": str(run.folder),
+        "network": repr(run.network),
+        "network_hash": run.claim["network_hash"],
+        "data": data.get("name"),
+        "inputs": run.plan.inputs,
+        "done": done,
+        "parts": run.n_parts,
+        "parts_done": len(finished),
+        "complete": done == run.plan.inputs,
+        "writer": writer,
+    }
+
+
+def show_status(status: dict[str, Any]) -> None:
+    """Prints where a run stands, and how to go on."""
+    share = status["done"] / status["inputs"] if status["inputs"] else 1.0
+    print(f"run: {status['run']}")
+    print(f"network: {status['network']}")
+    if status["data"]:
+        print(f"data: {status['data']}")
+    print(
+        f"done: {status['done']:,} of {status['inputs']:,} inputs ({share:.0%}), "
+        f"{status['parts_done']:,} of {status['parts']:,} parts"
+    )
+    if status["complete"]:
+        print("complete")
+    elif status["writer"]:
+        print(f"running: {status['writer']}")
+    else:
+        print(f"not running; go on with: {how_to_go_on(status['run'])}")
+
+
+def how_to_go_on(folder: object) -> str:
+    """The command that goes on with a run."""
+    import shlex
+
+    return f"elbowroom certify --resume --out {shlex.quote(str(folder))}"
+
+
+def summary_of(run: Run) -> dict[str, Any]:
+    """What a run has found so far, from its parts, one at a time in memory."""
+    tally = Tally()
+    for k in run.finished():
+        tally.add(run.read(k))
+    return summarise(tally, run.plan, region_of(run))
+
+
+def region_of(run: Run) -> str:
+    return str(run.claim["settings"].get("region", "unknown"))
+
+
+def show_summary(summary: dict[str, Any]) -> None:
+    """Prints the row of the paper's table, how the ratios are distributed, and what failed."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False)
+    if not summary["complete"]:
+        print(f"incomplete: {summary['done']:,} of {summary['inputs']:,} inputs so far")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for head in ("accuracy", "uniform", "non-uniform", "ratio", "certified"):
+        table.add_column(head, justify="right")
+    certified = f"{summary['status']['certified']:,} of {summary['done']:,}"
+    accuracy = "-" if summary["accuracy"] is None else f"{summary['accuracy']:.2%}"
+    table.add_row(accuracy, *(_size(summary[k]) for k in ("uniform", "non_uniform", "ratio")), certified)
+    console.print(table)
+    print(f"region {summary['region']}; sizes: the geometric mean of an input's half-widths, then the inputs' mean")
+    capped = summary["capped_share"]
+    print(f"cap on eps: {summary['cap']}" + ("" if capped is None else f"; {capped:.1%} of the extents are at it"))
+    _show_ratios(summary)
+    _show_failures(summary)
+    print(f"time: {in_words(summary['seconds'])}")
+
+
+def _show_ratios(summary: dict[str, Any]) -> None:
+    ratios, histogram = summary["ratios"], summary["histogram"]
+    if not ratios:
+        return
+    named = {0.0: "least", 0.5: "median", 1.0: "most"}
+    shown = [f"{named.get(q, f'{q:.0%}')} {ratios[f'{q:.0%}']:.3f}" for q in QUANTILES]
+    print("\nratio per input: " + ", ".join(shown))
+    edges, counts = histogram["edges"], histogram["counts"]
+    if sum(counts) < _FEW:
+        return
+    most, width = max(counts), len(f"{max(counts):,}")
+    for low, high, count in zip(edges, edges[1:], counts):
+        bar = "#" * math.ceil(_BAR * count / most)
+        print(f"  {low:8.3f} to {high:8.3f} {count:{width},} {bar}".rstrip())
+
+
+def _show_failures(summary: dict[str, Any]) -> None:
+    failed = {s: n for s, n in summary["status"].items() if s != "certified" and n}
+    if failed:
+        print("\nwithout a certificate:")
+    for status, count in failed.items():
+        print(f"  {status}: {count:,}")
+        for example in summary["examples"].get(status, ()):
+            print(f"    input {example['input']}: {printable(example['message'])}")
+
+
+# --- one input
+
+
+def one_input(run: Run, number: int) -> dict[str, Any]:
+    """Everything about the input with this number in the data set, as a JSON object."""
+    for k in run.finished():
+        certs, rows = run.read(k), run.rows(k)
+        numbers = list(rows) if certs.index is None else certs.index.tolist()
+        if number in numbers:
+            row = numbers.index(number)
+            return _as_json(certs, row, number, run.plan.ids[rows[row]] if run.plan.ids else None)
+    done = sum(len(run.rows(k)) for k in run.finished())
+    left = "" if done == run.plan.inputs else f", and {run.plan.inputs - done:,} inputs are still to be certified"
+    raise InputError(f"{run.folder} has no certificate of input {number}{left}")
+
+
+def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> dict[str, Any]:
+    """The features come sorted: least room first."""
+    net = certs.network
+    assert net is not None
+    x, eps = certs.x[row].flatten().tolist(), certs.eps[row].flatten().tolist()
+    capped = certs.capped[row].flatten().tolist()
+    corners = None
+    if certs.lower is not None and certs.upper is not None:
+        corners = certs.lower[row].flatten().tolist(), certs.upper[row].flatten().tolist()
+    names = feature_names(net)
+    label = int(certs.labels[row])
+    features = []
+    order = sorted(range(len(x)), key=lambda k: (eps[k] == 0, eps[k]))  # frozen features last
+    for k in order if certs.status[row] == "certified" else ():
+        found = {"feature": names[k], "number": k, "value": x[k], "half_width": eps[k], "capped": capped[k]}
+        if corners:
+            found.update(lower=corners[0][k], upper=corners[1][k])
+        features.append(found)
+    return {
+        "input": number,
+        "name": name,
+        "status": certs.status[row],
+        "message": certs.message[row],
+        "label": label if label >= 0 else None,
+        "class": net.about.classes[label] if net.about.classes and 0 <= label < len(net.about.classes) else None,
+        "uniform": float(certs.uniform[row]),
+        "geomean": float(certs.geomean[row]),
+        "ratio": float(certs.ratio[row]),
+        "smallest_margin": float(certs.margins[row].min()),
+        "features": features,
+    }
+
+
+def show_input(found: dict[str, Any], most: int) -> None:
+    """Prints one input, and the `most` features that have the least room."""
+    from rich.console import Console
+    from rich.table import Table
+
+    name = f" ({printable(found['name'])})" if found["name"] else ""
+    print(f"input {found['input']}{name}: {found['status']}")
+    if found["message"]:
+        print(printable(found["message"]))
+    if found["label"] is not None:
+        called = f" ({printable(found['class'])})" if found["class"] else ""
+        print(
+            f"label that stays: {found['label']}{called}" if found["features"] else f"label: {found['label']}{called}"
+        )
+    if not found["features"]:
+        return
+    print(
+        f"geometric mean of the half-widths {found['geomean']:.6g}, {found['ratio']:.3f} times the uniform region; "
+        f"smallest proved margin {found['smallest_margin']:.3g}"
+    )
+    shown = found["features"][:most]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("feature", overflow="fold")
+    heads = ("value", "from", "to", "half-width") if "lower" in shown[0] else ("value", "half-width")
+    for head in heads:
+        table.add_column(head, justify="right")
+    table.add_column("")
+    for f in shown:
+        ends = (f["lower"], f["upper"]) if "lower" in f else ()
+        mark = "at its cap" if f["capped"] else "frozen" if f["half_width"] == 0 else ""
+        cells = (f"{v:.6g}" for v in (f["value"], *ends, f["half_width"]))
+        table.add_row(printable(f["feature"]), *cells, mark)
+    Console(highlight=False, markup=False).print(table)
+    if len(shown) < len(found["features"]):
+        print(f"... and {len(found['features']) - len(shown):,} more features with more room (--features)")
+
+
+def feature_names(net: Network) -> list[str]:
+    """What features are called: by the model or the data, else by their place."""
+    if net.about.features:
+        return list(net.about.features)
+    shape = net.input_shape
+    if len(shape) == 3:
+        channels, rows, columns = shape
+        lead = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]
+        return [f"{c}row {i}, column {j}" for c in lead for i in range(rows) for j in range(columns)]
+    if len(shape) == 2:
+        return [f"row {i}, column {j}" for i in range(shape[0]) for j in range(shape[1])]
+    return [f"feature {k}" for k in range(net.n_inputs)]
+
+
+def printable(text: str) -> str:
+    """Without control characters: names and messages may come from files."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _size(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

@@ -1,0 +1,193 @@
+"""What the values of settings may be: each function takes a value and gives it back as JSON can hold it.
+
+A value is text (a flag, or text in a TOML file), a number, a list or a table. `Wrong` says what it should have been.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+ALL = "*"  # in tables of features: every feature that is not named
+FROM_DATA = "data"  # a domain: the data set's own
+
+
+class Wrong(Exception):
+    """What a value should have been, in words."""
+
+
+def nearest(name: Any, known: Iterable[str]) -> str:
+    """A question about what may have been meant, or nothing."""
+    close = difflib.get_close_matches(str(name), list(known), 1, 0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise Wrong("text")
+    return value
+
+
+def yes_or_no(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Wrong("true or false")
+    return value
+
+
+def number(value: Any) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(Fraction(value)) if "/" in value else float(value)
+        except (ValueError, ZeroDivisionError, OverflowError):
+            raise Wrong("a number") from None
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise Wrong("a number")
+    return float(value)
+
+
+def finite(value: Any) -> float:
+    found = number(value)
+    if math.isinf(found):
+        raise Wrong("a finite number")
+    return found
+
+
+def positive(value: Any) -> float:
+    found = finite(value)
+    if found <= 0:
+        raise Wrong("a number above 0")
+    return found
+
+
+def not_negative(value: Any) -> float:
+    found = finite(value)
+    if found < 0:
+        raise Wrong("a number that is not negative")
+    return found
+
+
+def count(least: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,15}", value):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise Wrong(f"a whole number of at least {least}")
+        return value
+
+    return parse
+
+
+def one_of(*names: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in names:
+            raise Wrong(f"one of {', '.join(names)}{nearest(value, names)}")
+        return str(value)
+
+    return parse
+
+
+def items(value: Any) -> list[Any]:
+    """A list, or the items of a text with commas."""
+    if isinstance(value, str):
+        return [item.strip() for item in value.split(",")]
+    if isinstance(value, Sequence):
+        return list(value)
+    return [value]
+
+
+def numbers(value: Any) -> float | list[Any]:
+    """A number, or a list of them (of lists, as deep as an input has axes)."""
+    if isinstance(value, list | tuple):
+        return [numbers(item) for item in value]
+    found = [finite(item) for item in items(value)]
+    return found[0] if len(found) == 1 else found
+
+
+def positive_numbers(value: Any) -> float | list[float]:
+    found = [positive(item) for item in items(value)]
+    return found[0] if len(found) == 1 else found
+
+
+def shape(value: Any) -> list[int]:
+    sizes = re.split("[x,]", value) if isinstance(value, str) else items(value)
+    return [count(1)(n.strip() if isinstance(n, str) else n) for n in sizes]
+
+
+def size(value: Any) -> int | str:
+    """A number, or text such as 4GiB that is looked into where it is used."""
+    return text(value) if isinstance(value, str) else count(1)(value)
+
+
+def names(value: Any) -> list[str]:
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, Sequence) or not all(isinstance(item, str | int) for item in value):
+        raise Wrong("a list of names")
+    return [str(item) for item in value]
+
+
+def columns(value: Any) -> list[str]:
+    return names(items(value))
+
+
+def numbers_or_text(value: Any) -> str | list[Any]:
+    """A choice such as "0-9,17", which is looked into where the data are known; or a list."""
+    if isinstance(value, list | tuple) and all(isinstance(item, str | int) for item in value):
+        return list(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [value]
+    return text(value)
+
+
+def by_feature(parse: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
+    """A table from feature to value: from a table, from one value for all, or from texts such as "age=3"."""
+
+    def one(text: Any) -> tuple[str, Any]:
+        if isinstance(text, str) and "=" in text:
+            name, _, value = text.rpartition("=")
+            return name.strip(), parse(value)
+        return ALL, parse(text)
+
+    def table(value: Any) -> dict[str, Any]:
+        if isinstance(value, Mapping):
+            return {str(name): parse(item) for name, item in value.items()}
+        texts = value if isinstance(value, list) and all(isinstance(v, str) and v for v in value) else [value]
+        found: dict[str, Any] = {}
+        for name, item in map(one, texts):
+            if name in found:
+                raise Wrong(f"one value for {'all features' if name == ALL else name}, not several")
+            found[name] = item
+        return found
+
+    return table
+
+
+def ends(value: Any) -> list[float | None]:
+    """(lowest, highest); None where there is no end."""
+    given = re.split("[,:]", value) if isinstance(value, str) else items(value)
+    if len(given) != 2:
+        raise Wrong("the lowest and the highest value, such as 0,1")
+    low = -math.inf if given[0] is None else number(given[0])
+    high = math.inf if given[1] is None else number(given[1])
+    if low > high or low == math.inf or high == -math.inf:
+        raise Wrong("the lowest and then the highest value")
+    return [None if math.isinf(v) else v for v in (low, high)]
+
+
+def domain(value: Any) -> str | dict[str, Any]:
+    if value in (FROM_DATA, [FROM_DATA]):
+        return FROM_DATA
+    if isinstance(value, list) and not any(isinstance(item, str) for item in value):
+        return {ALL: ends(value)}
+    return by_feature(ends)(value)
+
+
+def options(value: Any) -> dict[str, float]:
+    found = by_feature(number)(value)
+    if ALL in found:
+        raise Wrong("options such as steps=2000")
+    return found

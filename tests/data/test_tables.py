@@ -1,0 +1,265 @@
+"""Tables: features by name, labels by name or number, and entries that are no numbers."""
+
+import decimal
+import math
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from samples import CSV, TABLE, parquet, put
+
+from elbowroom.data import tables
+from elbowroom.data.sources import open_data
+from elbowroom.errors import InputError
+
+EXPECTED = np.array([[1.5, 1], [math.nan, 2], [3, 3]])
+
+
+def csv(folder, text, name="a.csv"):
+    return put(folder, {name: text.encode() if isinstance(text, str) else text}) / name
+
+
+@pytest.mark.parametrize("name, data", [
+    ("a.csv", CSV),
+    ("A.CSV", b"\xef\xbb\xbf" + CSV.replace(b"\n", b"\r\n")),
+    ("a.parquet", parquet()),
+    ("a.pq", parquet(row_group_size=2)),
+    ("a.parquet", parquet({**TABLE, "label": pa.array(TABLE["label"]).dictionary_encode()})),
+])  # fmt: skip
+def test_tables(tmp_path, name, data):
+    found = open_data(put(tmp_path, {name: data}) / name)
+    assert (found.name, found.shape, found.count, found.domain) == (name, (2,), 3, None)
+    assert (
+        found.features == ("width", "age") and found.classes == ("ham", "spam") and found.labels.tolist() == [0, 1, 0]
+    )
+    assert np.array_equal(found.inputs([2, 0, 1]), EXPECTED[[2, 0, 1]], equal_nan=True)
+    assert found.trouble(0) is None and found.trouble(1) == "1: no finite number in feature 'width'"
+
+
+@pytest.mark.parametrize("names, label_column, feature_columns, label, features", [
+    ("a,b,label", None, None, "label", "a,b"),
+    ("target,a,b", None, None, "target", "a,b"),
+    ("a,class,b", None, None, "class", "a,b"),
+    ("x,y", None, None, "y", "x"),
+    ("x,y,label", None, None, None, "x,y,label"),
+    ("x,y,label", None, ["y", "x"], "label", "y,x"),
+    ("x,y,label", "y", None, "y", "x,label"),
+    ("x,y,label", "x", ["label"], "x", "label"),
+    ("a,label", "", None, None, "a,label"),
+    ("a,label", "", ["a"], None, "a"),
+    ("a,Label", None, None, None, "a,Label"),
+    ("a,b", None, ["b"], None, "b"),
+])  # fmt: skip
+def test_which_columns(tmp_path, names, label_column, feature_columns, label, features):
+    columns = names.split(",")
+    path = csv(tmp_path, f"{names}\n{','.join(str(k) for k in range(len(columns)))}\n")
+    table = {name: [k] for k, name in enumerate(columns)}
+    put(tmp_path, {"a.parquet": parquet(table)})
+    for place in (path, tmp_path / "a.parquet"):
+        found = open_data(place, label_column=label_column, feature_columns=feature_columns)
+        assert found.features == tuple(features.split(","))
+        assert found.inputs([0])[0].tolist() == [columns.index(name) for name in found.features]
+        assert (None if found.labels is None else found.labels.tolist()) == (label and [columns.index(label)])
+
+
+@pytest.mark.parametrize("options, words", [
+    ({"label_column": "kind"}, "has no column 'kind'; it has 'width', 'age', 'label'"),
+    ({"feature_columns": ["age", "size"]}, "has no column 'size'"),
+    ({"feature_columns": "age"}, "must be a list of names, got the text 'age'"),
+    ({"feature_columns": ["age", "age"]}, "names a column twice"),
+    ({"feature_columns": ["age"], "label_column": "age"}, "'age' cannot be both the label and a feature"),
+    ({"feature_columns": []}, "no columns for features"),
+    ({"label_column": ""}, "no numbers in the column 'label'; features must be numbers"),
+    ({"label_column": "age"}, "no numbers in the column 'label'"),
+    ({"label_column": "width", "feature_columns": ["age"]}, "input 1 has no label"),
+    ({"image_shape": (2, 2)}, r"the shape \(2,\), which cannot be seen as \(2, 2\)"),
+])  # fmt: skip
+def test_wrong_options(tmp_path, options, words):
+    put(tmp_path, {"a.csv": CSV, "a.parquet": parquet()})
+    for name in ("a.csv", "a.parquet"):
+        with pytest.raises(InputError, match=words):
+            open_data(tmp_path / name, **options)
+
+
+def test_entries_of_a_csv(tmp_path):
+    entries = ["1", " -2.5 ", "+3", ".5", "4.", "1e-3", "0.1", "5e-324", "9007199254740993", '"6"']
+    bad = ["", "?", "n/a", "nan", "inf", "1e999", "0x10", "1_000", '"1,5"', "12 kg", "true", "٣", '"1\n2"']
+    path = csv(tmp_path, "a,b\n" + "".join(f"{e},0\n" for e in entries + bad))
+    found = open_data(path)
+    got = found.inputs(np.arange(found.count))[:, 0]
+    assert got[: len(entries)].tolist() == [1, -2.5, 3, 0.5, 4, 1e-3, 0.1, 5e-324, 9007199254740992, 6]
+    assert found.count == len(entries) + len(bad) and not np.isfinite(got[len(entries) :]).any()
+    assert all(found.trouble(k) for k in range(len(entries), found.count))
+
+
+def test_numbers_are_rounded_correctly(tmp_path):
+    values = np.random.default_rng(0).normal(size=300) * 10.0 ** np.random.default_rng(1).integers(-300, 300, 300)
+    path = csv(tmp_path, "a\n" + "".join(f"{v!r}\n" for v in values.tolist()))
+    assert np.array_equal(open_data(path).inputs(np.arange(300))[:, 0], values)
+
+
+def test_long_files_are_read_in_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_BLOCK", 500)
+    rows = [f"{k},{-k},c{k % 3}" for k in range(500)]
+    rows[400] = "oops,,c1"  # far from the first block, from which a reader may guess types
+    found = open_data(csv(tmp_path, "a,b,label\n" + "\n".join(rows)))
+    assert found.count == 500 and found.labels.tolist() == [k % 3 for k in range(400)] + [1] + [
+        k % 3 for k in range(401, 500)
+    ]
+    assert np.isnan(found.inputs([400])).all() and found.inputs([499]).tolist() == [[499, -499]]
+
+
+def test_text_stays_text(tmp_path):
+    found = open_data(csv(tmp_path, "a,label\n1,b-07\n2,a-1\n3,b-07\n"))
+    assert found.classes == ("a-1", "b-07") and found.labels.tolist() == [1, 0, 1]
+    assert open_data(csv(tmp_path, "a,label\n1,07\n2,1\n")).labels.tolist() == [7, 1]
+
+
+@pytest.mark.parametrize("text, words", [
+    ("", "no table of comma-separated values"),
+    ("a,b\n", "has no rows"),
+    ("a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
+    ("a,a\n1,2\n", "the column 'a' appears twice"),
+    ("5.1,3.5,0\n4.9,3.0,1\n", "the first row must name the columns; it holds '5.1', '3.5', '0'"),
+    ("7,0,0\n2,0,0\n", "the first row must name the columns"),
+    (",a,label\n0,1,x\n1,2,y\n", "looks like an index that was saved with the data"),
+    ("a;b\n1;2\n", "no numbers in the column 'a;b'"),
+    ("a,b,c\n1,x,\n2,y,\n", "no numbers in the columns 'b', 'c'"),
+    ("a,label\n1,x\n2,\n", "input 1 has no label"),
+    ("a,target\n1,0.5\n2,1\n", "input 0 has the label 0.5, which is no class number"),
+    ("a,label\n1,-1\n2,1\n", "label -1"),
+    ("label\n1\n", "no columns for features; it has 'label'"),
+    (b"a,b\n1,\xff\xfe\n", "UTF8|UTF-8"),
+    (b"a,\xff\n1,2\n", "no table"),
+])  # fmt: skip
+def test_wrong_csv(tmp_path, text, words):
+    with pytest.raises(InputError, match=words):
+        open_data(csv(tmp_path, text))
+
+
+def test_columns_that_are_counted(tmp_path):
+    """A frame without names has the columns 0, 1, 2: these are names, not a lost row."""
+    assert open_data(csv(tmp_path, "0,1,2\n5,6,7\n")).inputs([0]).tolist() == [[5, 6, 7]]
+
+
+def test_a_saved_index_can_be_left_out(tmp_path):
+    found = open_data(csv(tmp_path, ",a,label\n0,1,x\n1,2,y\n"), feature_columns=["a"])
+    assert found.inputs([1]).tolist() == [[2]] and found.labels.tolist() == [0, 1]
+    put(tmp_path, {"a.parquet": parquet({"a": [1], "__index_level_0__": [5]})})
+    with pytest.raises(InputError, match="looks like an index"):
+        open_data(tmp_path / "a.parquet")
+
+
+def test_types_of_parquet_columns(tmp_path):
+    columns = {
+        "f2": pa.array([1.5, None], pa.float16()),
+        "f4": pa.array([0.1, None], pa.float32()),
+        "u8": pa.array([2**64 - 1, None], pa.uint64()),
+        "i1": pa.array([-3, None], pa.int8()),
+        "bool": pa.array([True, None]),
+        "decimal": pa.array([decimal.Decimal("1.25"), None]),
+        "coded": pa.array([7, None], pa.int32()).dictionary_encode(),
+        "a.b": pa.array([4.5, None]),
+    }
+    put(tmp_path, {"a.parquet": parquet(columns)})
+    found = open_data(tmp_path / "a.parquet")
+    assert found.inputs([0]).tolist() == [[1.5, float(np.float32(0.1)), 2.0**64, -3, 1, 1.25, 7, 4.5]]
+    assert np.isnan(found.inputs([1])).all()
+
+
+@pytest.mark.parametrize("column", [
+    pa.array(["1", "2"]), pa.array([[1.0], [2.0]]), pa.array([0, 1], pa.timestamp("s")), pa.array([{"a": 1}, {"a": 2}]),
+    pa.array([b"1", b"2"]), pa.nulls(2), pa.array(["a", "b"]).dictionary_encode(),
+])  # fmt: skip
+def test_parquet_columns_that_are_no_numbers(tmp_path, column):
+    put(tmp_path, {"a.parquet": parquet({"a": [1, 2], "odd": column, "label": [0, 1]})})
+    with pytest.raises(InputError, match="no numbers in the column 'odd'"):
+        open_data(tmp_path / "a.parquet")
+    assert open_data(tmp_path / "a.parquet", feature_columns=["a"]).features == ("a",)
+
+
+@pytest.mark.parametrize("column, numbers, names", [
+    (pa.array([3, 1]), [3, 1], None),
+    (pa.array([3.0, 1.0]), [3, 1], None),
+    (pa.array([True, False]), [1, 0], ("False", "True")),
+    (pa.array(["b", "a"], pa.large_string()), [1, 0], ("a", "b")),
+])  # fmt: skip
+def test_labels_in_parquet(tmp_path, column, numbers, names):
+    put(tmp_path, {"a.parquet": parquet({"a": [1, 2], "label": column})})
+    found = open_data(tmp_path / "a.parquet")
+    assert found.labels.tolist() == numbers and found.classes == names
+
+
+def test_wrong_parquet(tmp_path):
+    put(tmp_path, {"a.parquet": b"PAR1 and no more", "b.parquet": parquet({"a": pa.array([], pa.float64())})})
+    put(tmp_path, {"c.parquet": parquet({"a": [1], "label": [[1]]}), "d.parquet": parquet({"a": [1], "y": [None]})})
+    for name, words in (
+        ("a", "damaged, or no Parquet file"),
+        ("b", "has no rows"),
+        ("c", "'label' holds list"),
+        ("d", "no label"),
+    ):
+        with pytest.raises(InputError, match=words):
+            open_data(tmp_path / f"{name}.parquet")
+
+
+def test_parquet_is_read_by_row_group(tmp_path, monkeypatch):
+    values = np.random.default_rng(0).normal(size=(1000, 3))
+    columns = {name: values[:, k] for k, name in enumerate("abc")} | {"label": np.arange(1000) % 4}
+    put(tmp_path, {"a.parquet": parquet(columns, row_group_size=300)})
+    found = open_data(tmp_path / "a.parquet")
+    reads, read = [], tables._read_columns
+
+    def spy(path, groups, names, rows):
+        reads.append(list(groups))
+        return read(path, groups, names, rows)
+
+    monkeypatch.setattr(tables, "_read_columns", spy)
+    chosen = [999, 0, 299, 300, 5, 998]
+    assert np.array_equal(found.inputs(chosen), values[chosen])
+    assert reads == [[0], [1], [3]]
+    for k in range(900, 1000, 10):
+        assert np.array_equal(found.inputs(np.arange(k, k + 10)), values[k : k + 10])
+    assert reads == [[0], [1], [3]]
+    again = pickle.loads(pickle.dumps(found))  # as when it is sent to another process: without what it remembers
+    assert len(pickle.dumps(found)) < 12_000 and np.array_equal(again.inputs(chosen), values[chosen])
+
+
+def test_a_table_that_changed(tmp_path):
+    put(tmp_path, {"a.parquet": parquet({"a": [1, 2, 3]})})
+    found = open_data(tmp_path / "a.parquet")
+    put(tmp_path, {"a.parquet": parquet({"a": [1, 2]})})
+    with pytest.raises(InputError, match=r"2 rows where its footer speaks of 3|cannot be read"):
+        found.inputs([0])
+
+
+def test_parquet_bombs_are_refused(tmp_path):
+    """A column of one value takes a few bytes, however long it is."""
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1_000_000, np.int8)), pa.array([1.5]))
+    pq.write_table(pa.table({f"c{k}": column for k in range(150)}), tmp_path / "a.parquet", row_group_size=10**6)
+    assert (tmp_path / "a.parquet").stat().st_size < 1 << 20
+    with pytest.raises(InputError, match=r"would unpack to 1200000000, which is refused.*smaller row groups"):
+        open_data(tmp_path / "a.parquet")
+
+
+def test_digests_follow_the_columns(tmp_path):
+    path = csv(tmp_path, "x,y,label\n1,2,3\n")
+    choices = (
+        {},
+        {"label_column": "y"},
+        {"label_column": ""},
+        {"feature_columns": ["y", "x"]},
+        {"image_shape": (3, 1)},
+    )
+    digests = [open_data(path, **options).digest for options in choices]
+    assert digests[0] == digests[2] and len(set(digests)) == 4  # two candidates for the label: there is none
+    csv(tmp_path, "x,y,label\n1,2,4\n")
+    assert open_data(path).digest not in digests
+
+
+def test_image_shape(tmp_path):
+    path = csv(tmp_path, "label," + ",".join(f"p{k}" for k in range(6)) + "\n1,0,1,2,3,4,5\n")
+    found = open_data(path, image_shape=(1, 2, 3))
+    assert found.inputs([0]).tolist() == [[[[0, 1, 2], [3, 4, 5]]]] and found.features[3] == "p3"

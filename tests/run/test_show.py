@@ -1,0 +1,263 @@
+"""What a run found, in numbers and in words."""
+
+import dataclasses
+import io
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from small import dataset, labels_for, network, points
+
+import elbowroom as er
+from elbowroom.errors import InputError
+from elbowroom.network import operations as ops
+from elbowroom.network.graph import About, Network
+from elbowroom.run import progress, show
+from elbowroom.run.files import Plan, Run
+from elbowroom.run.lock import locked
+from elbowroom.run.runner import Start, run_dataset
+from elbowroom.run.settings import Settings
+from elbowroom.run.summary import Tally, cap_in_words, summarise
+
+NET = network()
+NAMED = Network(NET.nodes, NET.decision, About(("age [a]", "income\x1b[31m"), ("low", "middle", "high")))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """16 inputs: one wrong, one no number, one outside the domain, one unreadable."""
+    x = points(16)
+    labels = labels_for(NET, x, wrong=(2,))
+    x[4, 0], x[6, 0], x[7] = np.nan, 5.0, np.nan
+    data = dataset(
+        x, labels, features=NAMED.about.features, ids=lambda k: f"row {k}",
+        fault=lambda k: "not \x07 readable" if k == 7 else None,
+    )  # fmt: skip
+    given = Settings.of({"part_rows": 6, "domain": [-2, 2], "max_eps": 0.5, "device": "cpu"})
+    folder = tmp_path_factory.mktemp("show") / "run"
+    return run_dataset(NAMED, data, folder, given).run
+
+
+def test_numbers(finished):
+    certs = er.Certificates.load(finished.folder)
+    found = show.summary_of(finished)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    good = certs.certified
+    assert found["status"] == {"certified": 12, "misclassified": 1, "not_certified": 0, "nonfinite": 1, "error": 2}
+    assert found["accuracy"] == pytest.approx(12 / 13)
+    assert found["non_uniform"] == pytest.approx(float(certs.geomean[good].mean()))
+    uniform = er.certify(NET, certs.x[good], certs.labels[good], er.Uniform(), domain=(-2, 2), max_eps=0.5)
+    assert found["uniform"] == pytest.approx(float(uniform.geomean.mean()), rel=1e-3)
+    assert found["ratio"] == pytest.approx(found["non_uniform"] / found["uniform"])
+    ratios = certs.ratio[good].numpy()
+    assert found["ratios"]["50%"] == pytest.approx(np.median(ratios)) and found["ratios"]["100%"] == ratios.max()
+    assert sum(found["histogram"]["counts"]) == 12
+    assert found["cap"] == "max_eps 0.5 and the domain [-2, 2]"
+    assert found["capped_share"] == pytest.approx(float(certs.capped[good].double().mean()))
+    assert found["complete"] and found["inputs"] == found["done"] == 16
+    assert [e["input"] for e in found["examples"]["error"]] == [6, 7]
+
+
+def test_words(finished, capsys):
+    show.show_summary(show.summary_of(finished))
+    said = capsys.readouterr().out
+    lines = said.splitlines()
+    assert lines[0].split() == ["accuracy", "uniform", "non-uniform", "ratio", "certified"]
+    assert lines[1].split()[0] == "92.31%" and lines[1].endswith("12 of 16")
+    assert "cap on eps: max_eps 0.5 and the domain [-2, 2]; " in said
+    assert "misclassified: 1" in said and "    input 2: the network decides" in said
+    assert "    input 7: not \\x07 readable" in said
+    assert said.count("#") > 12 and all(c.isprintable() or c == "\n" for c in said)
+
+
+def test_examples_are_few():
+    tally = Tally()
+    certs = er.certify(NET, points(9), (labels_for(NET, points(9)) + 1) % 3)
+    tally.add(certs)
+    assert [k for k, _ in tally.examples["misclassified"]] == [0, 1, 2]
+    found = summarise(tally, Plan(9, 9), "Box")
+    assert found["ratio"] is None and found["ratios"] is None and found["uniform"] is None
+    assert found["accuracy"] == 0 and found["cap"] == "not stated"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "1000 uniform radii"),
+        ({"max_eps": {"*": 0.25, "3": 1}}, "max_eps 0.25, its own for 1 feature"),
+        ({"domain": {"*": [0, None]}}, "the domain [0, inf]"),
+        ({"domain": {"1": [0, 1], "2": [None, 3]}}, "the domain its own for 2 features"),
+    ],
+)
+def test_caps(settings, words):
+    assert cap_in_words(Settings.of(settings).plain()) == words
+
+
+def test_one_input(finished, capsys):
+    certs = er.Certificates.load(finished.folder)
+    found = show.one_input(finished, 8)
+    assert found["name"] == "row 8" and found["status"] == "certified" and found["class"] in ("low", "middle", "high")
+    extents = [f["half_width"] for f in found["features"]]
+    assert extents == sorted(extents) == sorted(certs.eps[8].tolist())
+    first = found["features"][0]
+    k = first["number"]
+    assert (first["lower"], first["value"], first["upper"]) == tuple(
+        float(t[8, k]) for t in (certs.lower, certs.x, certs.upper)
+    )
+    show.show_input(found, 20)
+    said = capsys.readouterr().out
+    assert said.startswith("input 8 (row 8): certified\nlabel that stays: ")
+    assert "age [a]" in said and "income\\x1b[31m" in said and "\x1b" not in said
+    assert f"{first['lower']:.6g}" in said and f"{first['half_width']:.6g}" in said
+    show.show_input(found, 1)
+    assert "... and 1 more features with more room" in capsys.readouterr().out
+
+
+def test_inputs_without_a_certificate(finished, capsys):
+    show.show_input(show.one_input(finished, 7), 20)
+    assert capsys.readouterr().out.startswith("input 7 (row 7): error\nnot \\x07 readable\nlabel: ")
+    with pytest.raises(InputError, match=r"has no certificate of input 16$"):
+        show.one_input(finished, 16)
+
+
+def test_frozen_features_come_last(tmp_path):
+    run_dataset(NET, dataset(points(2)), tmp_path, Settings.of({"frozen": ["0"], "device": "cpu"}))
+    found = show.one_input(Run.open(tmp_path), 1)
+    assert [f["number"] for f in found["features"]] == [1, 0]
+    assert found["features"][1]["half_width"] == 0
+
+
+@pytest.mark.parametrize("region", [er.Ellipsoid(), er.Oblique(torch.eye(2))])
+def test_saved_certificates_of_other_shapes(tmp_path, capsys, region):
+    er.certify(NET, points(3), region=region).save(tmp_path)
+    run = Run.open(tmp_path)
+    show.show_summary(show.summary_of(run))
+    show.show_input(show.one_input(run, 2), 5)
+    said = capsys.readouterr().out
+    assert "cap on eps: not stated" in said and "input 2: certified" in said and "feature 0" in said
+    assert " from " not in said.replace("to from", "")
+
+
+def test_names_of_places():
+    def names(shape):
+        return show.feature_names(Network.chain(shape, [ops.Reshape((math.prod(shape),))]))
+
+    assert names((3,)) == ["feature 0", "feature 1", "feature 2"]
+    assert names((2, 2)) == ["row 0, column 0", "row 0, column 1", "row 1, column 0", "row 1, column 1"]
+    assert names((1, 1, 2)) == ["row 0, column 0", "row 0, column 1"]
+    assert names((2, 1, 1)) == ["channel 0, row 0, column 0", "channel 1, row 0, column 0"]
+    assert len(names((2, 2, 2, 2))) == 16
+
+
+def test_status(finished, tmp_path, capsys):
+    found = show.status_of(finished)
+    assert (found["done"], found["inputs"], found["parts_done"], found["complete"]) == (16, 16, 3, True)
+    show.show_status(found)
+    assert capsys.readouterr().out.endswith("done: 16 of 16 inputs (100%), 3 of 3 parts\ncomplete\n")
+    folder = tmp_path / "a b"
+    run = run_dataset(
+        NET,
+        dataset(points(4)),
+        folder,
+        Settings.of({"part_rows": 2, "device": "cpu"}),
+        stop=iter([False, True]).__next__,
+    ).run
+    show.show_status(show.status_of(run))
+    said = capsys.readouterr().out
+    assert "done: 2 of 4 inputs (50%), 1 of 2 parts" in said
+    assert said.endswith(f"not running; go on with: elbowroom certify --resume --out '{folder}'\n")
+    with locked(folder):
+        show.show_status(show.status_of(run))
+    assert "running: process " in capsys.readouterr().out
+    show.show_summary(show.summary_of(run))
+    assert capsys.readouterr().out.startswith("incomplete: 2 of 4 inputs so far\n")
+    with pytest.raises(InputError, match="no certificate of input 3, and 2 inputs are still to be certified"):
+        show.one_input(run, 3)
+
+
+# --- the way
+
+
+def begun(run, right=None, done=0, domain=None):
+    data = dataset(points(run.plan.inputs), name="points", domain=domain)
+    return Start(run, data, "cpu", done, right)
+
+
+def test_the_introduction(finished):
+    said = "\n".join(progress.introduction(begun(finished, right=8)))
+    assert "network: Network(2 -> 3" in said and "the network gets 8 of these 16 right (50.0%)" in said
+    assert "the data's labels stay; region box, bounds adaptive, solver sequential" in said
+    assert "extents end at max_eps 0.5 and the domain [-2, 2]; on cpu" in said
+    assert said.endswith(f"into {finished.folder}: 3 parts of up to 6 inputs")
+    assert "5 inputs are done already" in progress.introduction(begun(finished, done=5))[-1]
+
+
+def test_notes_and_domains_are_told(tmp_path):
+    net = Network(NET.nodes, NET.decision, About(notes=("a softmax was left off",)))
+    run = run_dataset(net, dataset(points(3)), tmp_path, Settings(device="cpu"), stop=lambda: True).run
+    said = "\n".join(progress.introduction(begun(run, domain=(0.0, 1.0))))
+    assert "note: a softmax was left off" in said and "what the network decides stays" in said
+    assert "regions may leave the data's range [0, 1]; --domain data ends them there" in said
+
+
+@pytest.mark.parametrize(("right", "warned"), [(0, True), (6, True), (7, False), (16, False), (None, False)])
+def test_accuracy_near_chance_is_a_warning(finished, right, warned):
+    said = progress.warnings(begun(finished, right))
+    assert bool(said) == warned and all("--scale" in line for line in said)
+
+
+def test_few_inputs_tell_nothing(finished):
+    few = dataclasses.replace(finished, plan=dataclasses.replace(finished.plan, inputs=9))
+    assert not progress.warnings(begun(few, right=0))
+
+
+def test_lines(finished, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    watch = progress.display(quiet=False)
+    watch.begin(begun(finished, right=8, done=5))
+    tally = Tally()
+    for k in range(2):
+        tally.add(finished.read(k))
+        watch.advance(tally)
+    watch.end()
+    captured = capsys.readouterr()
+    assert not captured.out
+    last = captured.err.splitlines()[-1]
+    assert last.startswith("12 of 16 inputs, ") and " inputs/s, mean ratio " in last and last.endswith(" left")
+    assert all(c.isprintable() or c == "\n" for c in captured.err)
+
+
+def test_a_bar_where_there_is_a_terminal(finished, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    watch = progress.display(quiet=False)
+    watch.begin(begun(finished, right=8))
+    tally = Tally()
+    tally.add(finished.read(0))
+    watch.advance(tally)
+    watch.end()
+    said = screen.getvalue()
+    assert "6/16" in said and "mean ratio" in said and "\x1b" in said
+
+
+def test_quiet(finished, capsys):
+    watch = progress.display(quiet=True)
+    watch.begin(begun(finished, right=8))
+    watch.advance(Tally())
+    watch.end()
+    captured = capsys.readouterr()
+    assert not captured.out and not captured.err
+    watch.begin(begun(finished, right=0))
+    assert capsys.readouterr().err.startswith("warning: ")
+
+
+def test_durations():
+    assert [progress.in_words(s) for s in (4.2, 59, 75, 3600, 7300)] == ["4 s", "59 s", "1 min", "60 min", "2 h 02 min"]

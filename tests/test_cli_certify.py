@@ -1,0 +1,271 @@
+"""elbowroom certify, status and show, as they are called."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import elbowroom as er
+from elbowroom import cli
+from elbowroom.network import operations as ops
+from elbowroom.run.files import Run
+from elbowroom.run.settings import Settings
+from support import mlp
+
+ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1"}
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.app, [*map(str, arguments)], env=ENVIRONMENT)
+
+
+def good(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert all(c.isprintable() or c == "\n" for c in result.output)
+    return result
+
+
+def refused(*arguments):
+    """The one line that is said."""
+    result = run(*arguments)
+    assert result.exit_code == 2 and not result.stdout
+    assert result.stderr.startswith("elbowroom: ") and result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A model of three features, and data in several forms."""
+    folder = tmp_path_factory.mktemp("work")
+    net = mlp(np.random.default_rng(3), [3, 10, 3], ops.ReLU()).cast(torch.float32)
+    er.save_network(net, folder / "net.elbowroom")
+    er.save_network(mlp(np.random.default_rng(1), [3, 10, 3], ops.ReLU()), folder / "other.elbowroom")
+    er.save_network(mlp(np.random.default_rng(0), [3, 10, 1], ops.ReLU()), folder / "regression.elbowroom")
+    x = np.random.default_rng(0).uniform(-1, 1, size=(20, 3))
+    y = net.decide(net(torch.from_numpy(x))).numpy()
+    assert set(y) == {0, 1, 2}
+    np.savez(folder / "data.npz", x=x, y=y)
+    np.savez(folder / "wrong.npz", x=x, y=(y + 1) % 3)
+    np.save(folder / "data.npy", 255 * x)
+    rows = ["age,income,height,kind", *(f"{a},{b},{c},{'xyz'[k]}" for (a, b, c), k in zip(x.tolist(), y))]
+    (folder / "data.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+@pytest.fixture
+def given(place):
+    return "certify", place / "net.elbowroom", place / "data.npz", "--device", "cpu"
+
+
+def test_from_start_to_end(given, tmp_path):
+    result = good(*given, "--out", tmp_path / "run", "--part-rows", 6)
+    assert "the network gets 20 of these 20 right (100.0%)" in result.stderr
+    assert "data: Dataset(" in result.stderr and "4 parts of up to 6 inputs" in result.stderr
+    assert "20 of 20" in result.stdout and "ratio per input: least" in result.stdout
+    assert "complete" in good("status", tmp_path / "run").stdout
+    assert good("show", tmp_path / "run").stdout.splitlines()[0] == result.stdout.splitlines()[0]
+    shown = good("show", tmp_path / "run", "--index", 13, "--features", 2).stdout
+    assert shown.startswith("input 13: certified") and "... and 1 more features" in shown
+    assert "all proved: 20 of 20" in good("check", tmp_path / "run").stdout
+
+
+def test_json(given, tmp_path):
+    result = good(*given, "--out", tmp_path / "run", "--limit", 3, "--json", "--quiet")
+    found = json.loads(result.stdout)
+    assert not result.stderr and found["complete"] and found["status"]["certified"] == 3
+    assert json.loads(good("show", tmp_path / "run", "--json").stdout) == found
+    assert json.loads(good("status", tmp_path / "run", "--json").stdout)["done"] == 3
+    one = json.loads(good("show", tmp_path / "run", "--json", "--index", 1).stdout)
+    assert one["input"] == 1 and len(one["features"]) == 3
+    quiet = good(*given, "--out", tmp_path / "quiet", "--limit", 2, "--quiet")
+    assert not quiet.stdout and not quiet.stderr
+
+
+def test_flags_become_settings(given, place, tmp_path):
+    flags = {
+        "scale": "1/255", "mean": "0.1,0.2,0.3", "std": "2", "decision": "min", "task": "classification",
+        "limit": "4", "offset": "1", "indices": "0-9,17", "seed": "3", "region": "box-asymmetric",
+        "max-eps": "0.5", "frozen": "1", "bounds": "combined", "margin": "logits", "delta": "1e-3",
+        "deployed": "float32", "memory": "1GiB", "batch": "2", "part-rows": "3", "solver": "sequential",
+    }  # fmt: skip
+    more = ["--shuffle", "--predicted", "--domain", "-600,600", "--domain", "2=-500,500", "--importance", "0=2"]
+    more += ["--importance", "2=3", "--solver-option", "gradients=2"]
+    pairs = [item for name, value in flags.items() for item in (f"--{name}", value)]
+    result = good("certify", place / "net.elbowroom", place / "data.npy", "--out", tmp_path, *pairs, *more)
+    opened = Run.open(tmp_path)
+    kept = Settings.of(opened.plan.settings)
+    assert kept.scale == 1 / 255 and kept.mean == [0.1, 0.2, 0.3] and kept.std == 2 and kept.decision == "min"
+    assert (kept.limit, kept.offset, kept.indices, kept.seed, kept.shuffle) == (4, 1, "0-9,17", 3, True)
+    assert (kept.region, kept.max_eps, kept.frozen) == ("box-asymmetric", {"*": 0.5}, ["1"])
+    assert kept.domain == {"*": [-600, 600], "2": [-500, 500]} and kept.importance == {"0": 2, "2": 3}
+    assert kept.solver_options == {"gradients": 2} and (kept.memory, kept.batch) == ("1GiB", 2)
+    certs = er.Certificates.load(tmp_path)
+    assert len(certs) == 4 and certs.settings["region"] == "Box(asymmetric)" and certs.network.decision == "min"
+    assert certs.settings["bounds"] == "combined" and certs.settings["deployed"] == "float32"
+    assert certs.settings["delta"] == 1e-3 and "gradients=2" in certs.settings["solver"]
+    assert [node.name for node in certs.network.nodes[1:4]] == ["scale", "normalise_mean", "normalise_std"]
+    assert "what the network decides stays" in result.stderr
+
+
+@pytest.mark.parametrize("region", ["uniform", "box", "box-asymmetric", "ellipsoid", "l1"])
+def test_regions(given, tmp_path, region):
+    good(*given, "--out", tmp_path, "--limit", 2, "--region", region, "--quiet")
+    assert "all proved: 2 of 2" in good("check", tmp_path).stdout
+
+
+def test_every_setting_has_a_flag():
+    shown = CliRunner().invoke(cli.app, ["certify", "--help"], env={"COLUMNS": "200"}).stdout
+    for name in vars(Settings()):
+        flag = {"solver_options": "--solver-option", "model": "model", "data": "data"}.get(name)
+        assert (flag or f"--{name.replace('_', '-')}") in shown, name
+
+
+def test_a_table_with_names(place, tmp_path):
+    table = ("certify", place / "net.elbowroom", place / "data.csv", "--label-column", "kind", "--device", "cpu")
+    good(*table, "--out", tmp_path / "a", "--frozen", "age", "--importance", "income=3", "--limit", 4)
+    certs = er.Certificates.load(tmp_path / "a")
+    assert certs.network.about.features == ("age", "income", "height") and certs.network.about.classes == (
+        "x",
+        "y",
+        "z",
+    )
+    assert bool((certs.eps[:, 0] == 0).all()) and set(certs.status) == {"certified"}
+    shown = good("show", tmp_path / "a", "--index", 0).stdout
+    assert "income" in shown and "height" in shown and "frozen" in shown and "label that stays: " in shown
+    assert "no feature 'agee'; did you mean age?" in refused(*table, "--out", tmp_path / "b", "--frozen", "agee")
+    good(*table, "--out", tmp_path / "c", "--feature-columns", "age,income,height", "--classes", "y", "--limit", 2)
+
+
+def test_classes_that_do_not_fit(place, tmp_path):
+    (tmp_path / "two.csv").write_text("a,b,c,kind\n1,2,3,cat\n3,4,5,dog\n")
+    table = ("certify", place / "net.elbowroom", tmp_path / "two.csv", "--label-column", "kind", "--device", "cpu")
+    said = refused(*table, "--out", tmp_path / "run")
+    assert "has 2 classes (cat, dog), but the network tells 3 apart" in said
+    assert not (tmp_path / "run").exists()
+    good(*table, "--out", tmp_path / "run", "--predicted")
+
+
+def test_regression(place, tmp_path):
+    net, data = place / "regression.elbowroom", place / "data.npz"
+    plain = ("certify", net, data, "--task", "regression", "--device", "cpu", "--limit", 3)
+    assert "give a tolerance (within)" in refused(*plain, "--out", tmp_path / "a")
+    result = good(*plain, "--out", tmp_path / "a", "--within", 0.1)
+    assert "outputs stay within 0.1" in result.stderr and "all proved: 3 of 3" in good("check", tmp_path / "a").stdout
+    assert result.stdout.splitlines()[1].split()[0] == "-"
+
+
+def test_accuracy_near_chance(given, place, tmp_path):
+    wrong = ("certify", place / "net.elbowroom", place / "wrong.npz", "--device", "cpu")
+    result = good(*wrong, "--out", tmp_path / "a", "--quiet")
+    assert result.stderr.startswith("warning: the network gets only 0 of 20 right, hardly more than by chance")
+    assert good("show", tmp_path / "a").stdout.splitlines()[1].split() == ["0.00%", "-", "-", "-", "0", "of", "20"]
+    good(*wrong, "--out", tmp_path / "b", "--predicted", "--limit", 2)
+    assert Run.open(tmp_path / "b").plan.data["kept"] == "decisions"
+
+
+# --- settings from a file
+
+
+def test_a_config_says_everything(place, tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(
+        f'model = "{place}/net.elbowroom"\ndata = "{place}/data.npz"\nout = "{tmp_path}/run"\n'
+        'limit = 3\nregion = "ellipsoid"\nmax-eps = 0.5\ndevice = "cpu"\n[importance]\n0 = 2\n'
+    )
+    good("certify", "--config", path)
+    kept = Settings.of(Run.open(tmp_path / "run").plan.settings)
+    assert (kept.limit, kept.region, kept.max_eps, kept.importance) == (3, "ellipsoid", {"*": 0.5}, {"0": 2})
+    good("certify", "--config", path, "--out", tmp_path / "other", "--region", "box", "--limit", 2)
+    kept = Settings.of(Run.open(tmp_path / "other").plan.settings)
+    assert (kept.limit, kept.region, kept.max_eps) == (2, "box", {"*": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("regoin = 'box'", "run.toml: regoin is no setting; did you mean region?"),
+        ("region = 'bx'", "run.toml: region must be one of"),
+        ("limit = 'many'", "run.toml: limit must be a whole number"),
+        ("out = 3", "run.toml: out must be text"),
+        ("= 3", "is no TOML file"),
+    ],
+)
+def test_configs_that_are_refused(given, tmp_path, text, words):
+    (tmp_path / "run.toml").write_text(text)
+    assert words in refused(*given, "--config", tmp_path / "run.toml", "--out", tmp_path / "run")
+
+
+# --- going on
+
+
+def test_resume(given, place, tmp_path):
+    out = ("--out", tmp_path / "run")
+    good(*given, *out, "--part-rows", 6, "--limit", 12)
+    assert "already holds a run; go on with it (--resume)" in refused(*given, *out)
+    (tmp_path / "run" / "parts" / "part-00001.parquet").unlink()
+    assert "6 of 12 inputs (50%)" in good("status", tmp_path / "run").stdout
+    said = refused(*given, *out, "--resume", "--limit", 12, "--region", "l1")
+    assert "was begun with something else: region (then box, now l1)" in said
+    other = ("certify", place / "other.elbowroom", place / "data.npz", "--device", "cpu")
+    assert "another network" in refused(*other, *out, "--resume", "--limit", 12)
+    assert "delta (then 0.0001, now 0.5)" in refused("certify", "--resume", *out, "--delta", 0.5)
+    result = good("certify", "--resume", *out)
+    assert "6 inputs are done already" in result.stderr and "12 of 12" in result.stdout
+    assert "12 of 12" in good(*given, *out, "--resume", "--limit", 12).stdout
+
+
+def test_interrupted(given, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("elbowroom.run.command.run_dataset", stop)
+    result = run(*given, "--out", tmp_path / "run")
+    assert result.exit_code == 130
+    assert result.stderr.startswith("elbowroom: stopped at once; finished parts are kept")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("certify",), "give the folder of the run: --out RUN"),
+        (("certify", "--out", "{tmp}/run"), "give a model and data"),
+        (("certify", "--resume", "--out", "{tmp}/run"), "give a model and data"),
+        (("certify", "{place}/net.elbowroom", "--out", "{tmp}/run"), "give a model and data"),
+        (("certify", "{tmp}/none.onnx", "{place}/data.npz", "--out", "{tmp}/run"), "none.onnx"),
+        (("certify", "{place}/net.elbowroom", "nosuch", "--out", "{tmp}/run"), "'nosuch' is no file"),
+        (
+            ("certify", "{place}/net.elbowroom", "{place}/data.npz", "--out", "{tmp}/run", "--limit", "0"),
+            "--limit must",
+        ),
+        (("certify", "{place}/net.elbowroom", "{place}/data.npz", "--out", "{tmp}/run", "--max-eps", "x"), "--max-eps"),
+        (("status", "{tmp}"), "holds no run"),
+        (("show", "{tmp}"), "holds no run"),
+    ],
+)
+def test_what_is_refused(place, tmp_path, arguments, words):
+    assert words in refused(*(a.format(tmp=tmp_path, place=place) for a in arguments))
+    assert not (tmp_path / "run").exists()
+
+
+def test_status_and_show_write_nothing(given, tmp_path):
+    good(*given, "--out", tmp_path / "run", "--limit", 2)
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
+    good("status", tmp_path / "run")
+    good("show", tmp_path / "run")
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == before
+
+
+def test_help_needs_no_torch():
+    import subprocess
+
+    code = (
+        "import sys; from typer.testing import CliRunner; from elbowroom import cli\n"
+        "assert CliRunner().invoke(cli.app, ['certify', '--help']).exit_code == 0\n"
+        "print([m for m in ('torch', 'numpy', 'pyarrow') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]"
