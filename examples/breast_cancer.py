@@ -2,8 +2,8 @@
 
 A perceptron of scikit-learn tells benign from malignant tumours by 30 measurements of cell nuclei (569 patients, data
 that come with scikit-learn). They have different units: a radius of 14, an area of 650, a smoothness of 0.1. Around
-each test patient this finds the largest box in which the diagnosis provably stays the same, with its own lower and
-upper tolerance for every measurement, all of them at once, and in the data's own units.
+each test patient this finds the largest box in which the diagnosis provably stays the same, with a tolerance of its
+own for every measurement, all of them at once, and in the data's own units.
 
     python examples/breast_cancer.py
 
@@ -14,9 +14,9 @@ measured. The question is how far the measured sizes and shapes, their means and
 from __future__ import annotations
 
 import argparse
-import math
 from collections import Counter
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +61,7 @@ class Study:
         return (upper - lower) / (self.highest - self.lowest)[self.free]
 
 
-def study(patients: int | None = None) -> Study:
+def study(patients: int | None = None, asymmetric: bool = False) -> Study:
     """Trains on three quarters of the patients, and certifies the others (or the first few of them)."""
     data = load_breast_cancer()
     split = train_test_split(data.data, data.target, test_size=0.25, stratify=data.target, random_state=0)
@@ -71,15 +71,15 @@ def study(patients: int | None = None) -> Study:
     )
     model.fit(train_x, train_y)
     net = er.load(model, features=data.feature_names, classes=data.target_names)
-    frozen = np.array([name.endswith("error") for name in data.feature_names])
+    computed = [name for name in data.feature_names if name.endswith("error")]
     lowest, highest = data.data.min(0), data.data.max(0)
     certs = er.certify(
         net,
         test_x[:patients],
         labels=test_y[:patients],  # the true diagnosis: a wrong one has no certificate
-        region=er.Box(asymmetric=True),
+        region=er.Box(asymmetric=asymmetric),
         domain=(lowest, highest),  # nothing is claimed where no tumour was ever seen
-        frozen=frozen,
+        frozen=computed,
     )
     return Study(
         accuracy=float(model.score(test_x, test_y)),
@@ -87,7 +87,7 @@ def study(patients: int | None = None) -> Study:
         proof=er.check(certs, net),
         names=data.feature_names,
         classes=data.target_names,
-        free=~frozen,
+        free=~np.isin(data.feature_names, computed),
         lowest=lowest,
         highest=highest,
     )
@@ -99,14 +99,14 @@ def middle_patient(found: Study) -> int:
     return sorted(rows, key=lambda row: float(found.certificates.log_volume[row]))[len(rows) // 2]
 
 
-def inward(end: float, value: float) -> str:
-    """The end of a range around `value` to four digits or more, rounded so that the range printed is no larger."""
-    for digits in range(3, 17):
-        unit = 10.0 ** (math.floor(math.log10(abs(end))) - digits) if end else 1.0
-        rounded = (math.ceil if end < value else math.floor)(end / unit) * unit
-        if (rounded <= value) == (end <= value):
-            break
-    return f"{rounded:.{digits + 1}g}"
+def inward(end: float, value: float, digits: int = 4) -> str:
+    """The end of a range around `value`, to four digits or more, rounded so that the range printed is no larger."""
+    exact, middle = Decimal(repr(float(end))), Decimal(repr(float(value)))
+    unit = Decimal(1).scaleb(max(exact, middle, key=abs).adjusted() + 1 - digits)
+    rounded = exact.quantize(unit, ROUND_CEILING if end < value else ROUND_FLOOR)
+    if end != value and (rounded < middle) != (end < value):  # it would leave nothing of a narrow range
+        return inward(end, value, digits + 1)
+    return f"{rounded.normalize():f}" if rounded else "0"
 
 
 def tell(found: Study, row: int, say: Console) -> None:
@@ -124,29 +124,30 @@ def tell(found: Study, row: int, say: Console) -> None:
     low, high = found.lowest[found.free], found.highest[found.free]
     label = found.classes[int(certs.labels[row])]
     table = Table(
-        title=f"Test patient {row}: {label}, wherever each measurement lies in its range",
-        caption="* as far as it was ever observed, among all 569 patients; least room first",
+        title=f"Test patient {row}: {label}, wherever the measurements lie in these ranges",
+        caption="Share: of the range observed among all 569 patients. * to within 1 % of its end",
         box=box.SIMPLE_HEAD,
         title_justify="left",
         caption_justify="left",
     )
-    for name in ("measurement", "value", "may fall to", "may rise to", "share of the\nobserved range"):
+    for name in ("measurement", "value", "may fall to", "may rise to", "share"):
         table.add_column(name, justify="left" if name == "measurement" else "right", no_wrap=True)
     for k in np.argsort(shares):
         ends = [
-            inward(end[k], value[k]) + ("*" if end[k] == limit[k] else " ")
+            inward(end[k], value[k]) + ("*" if abs(end[k] - limit[k]) <= 0.01 * (high[k] - low[k]) else " ")
             for end, limit in ((lower, low), (upper, high))
         ]
         table.add_row(names[k], f"{value[k]:.4g}", *ends, f"{shares[k]:.0%}")
     say.print(table)
     least = np.argmin(shares)
     say.print(
-        f"\nThe least room is left to the {names[least]}: {shares[least]:.0%} of its observed range. All ranges hold at "
-        f"once, while the {int((~found.free).sum())} standard errors stay as they are."
+        f"\nThe least room is left to the {names[least]}: {inward(lower[least], value[least])} to "
+        f"{inward(upper[least], value[least])}, {shares[least]:.0%} of the range it was observed in. All ranges hold "
+        f"at once, while the {int((~found.free).sum())} standard errors stay as they are."
     )
     firsts = Counter(names[np.argmin(found.shares(r))] for r in certs.certified.nonzero().flatten().tolist())
     most, times = firsts.most_common(1)[0]
-    say.print(f"Over all certified patients, the {most} has the least room most often: {times} of {counts['certified']}.")
+    say.print(f"The {most} is the narrowest for most patients, {times} of the {counts['certified']} certified.")
 
 
 def draw(found: Study, row: int, path: Path) -> None:
@@ -159,6 +160,7 @@ def draw(found: Study, row: int, path: Path) -> None:
     low, high = found.lowest[found.free], found.highest[found.free]
     order = np.argsort(-found.shares(row))  # the least room on top
     figure = Figure(figsize=(9.5, 7.2), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.15, h_pad=0.12)
     ax = figure.subplots()
     for at, k in enumerate(order):
         start, value_at, end = ((v[k] - low[k]) / (high[k] - low[k]) for v in (lower, value, upper))
@@ -180,7 +182,7 @@ def draw(found: Study, row: int, path: Path) -> None:
         fontsize=11.5, loc="left",
     )  # fmt: skip
     handles = [
-        Patch(color=BAR, label="certified range"),
+        Patch(color=BAR, label="certified range (right: in its own unit)"),
         Line2D([], [], marker="o", ls="", color=DOT, mec="white", ms=8.5, label="the patient's value"),
         Patch(color=TRACK, label="observed among all 569 patients"),
     ]
@@ -193,10 +195,11 @@ def main(arguments: list[str] | None = None, console: Console | None = None) -> 
     parser = argparse.ArgumentParser(description="Tolerances of a tumour's measurements, proved.")
     parser.add_argument("--patients", type=int, help="how many test patients to certify; default, all 143")
     parser.add_argument("--patient", type=int, help="the test patient to show; default, one with a middling region")
+    parser.add_argument("--asymmetric", action="store_true", help="larger boxes, with sides of their own up and down")
     parser.add_argument("--out", type=Path, default=Path("out/breast_cancer"), help="where to write")
     asked = parser.parse_args(arguments)
     say = Console(width=WIDTH, highlight=False) if console is None else console
-    found = study(asked.patients)
+    found = study(asked.patients, asked.asymmetric)
     row = middle_patient(found) if asked.patient is None else asked.patient
     if not 0 <= row < len(found.certificates) or found.certificates.status[row] != "certified":
         parser.error(f"patient {row} is not among the certified test patients")

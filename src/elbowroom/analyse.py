@@ -1,6 +1,12 @@
-"""What the regions of many inputs have in common."""
+"""What the regions of many inputs have in common.
+
+`eps` below is `b x *s`, extents of `b` inputs that have a certificate: pass `certs.eps[certs.certified]`.
+"""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,19 +17,9 @@ from elbowroom.errors import InputError
 def cosine_similarity(eps: Tensor, block: int = 1024) -> tuple[float, float]:
     """Mean and minimum of the cosine between the extents of two inputs, over all pairs (the paper's table of cosines).
 
-    `eps`: `b x *s`, not negative, each input with at least one extent above zero: pass certified inputs only,
-    `certs.eps[certs.certified]`. At most `block x block` cosines are held at a time.
+    At most `block x block` cosines are held at a time.
     """
-    if eps.dim() < 2 or len(eps) < 2:
-        raise InputError(f"cosines need at least two inputs, got eps of shape {tuple(eps.shape)}")
-    directions = eps.detach().flatten(1).double()
-    # Scaled by the largest first: squares of tiny extents would underflow.
-    largest = directions.abs().amax(1, keepdim=True)
-    if not bool(((largest > 0) & largest.isfinite()).all()):
-        bad = int((~((largest > 0) & largest.isfinite())).sum())
-        raise InputError(f"{bad} of {len(eps)} inputs have no extent (or NaN); pass certs.eps[certs.certified]")
-    directions = directions / largest
-    directions = directions / directions.norm(dim=1, keepdim=True)
+    directions = _directions(eps)
     total, least = 0.0, 1.0
     parts = directions.split(block)
     for i, rows in enumerate(parts):
@@ -38,4 +34,104 @@ def cosine_similarity(eps: Tensor, block: int = 1024) -> tuple[float, float]:
     return total / (n * (n - 1) / 2), least
 
 
-__all__ = ["cosine_similarity"]
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """How many directions the regions of a model need.
+
+    `shares`: of the squared length of all unit directions, what each principal direction holds; the largest first.
+    `participation`: `1 / sum(shares^2)`, and `entropy`: `exp(-sum(shares log shares))`; both are the number of
+    directions that would hold as much if all held the same: 1 where all regions are collinear.
+    """
+
+    shares: Tensor
+    participation: float
+    entropy: float
+
+    def needed(self, share: float) -> int:
+        """The least number of principal directions that hold this share of the squared length."""
+        return int((self.shares.cumsum(0) < share - 1e-12).sum()) + 1
+
+
+def spectrum(eps: Tensor) -> Spectrum:
+    """The effective dimension of the regions' directions, about the origin.
+
+    The paper argues from their similarity that most directions of a decision boundary lie in a subspace of few
+    dimensions, fewer for a robust model; this counts them. Extents are positive, so all directions have a large part in
+    common: the first principal direction is nearly their mean, and holds the mean cosine or more.
+    """
+    directions = _directions(eps)
+    narrow = directions if len(directions) <= directions.shape[1] else directions.T
+    values = torch.linalg.eigvalsh(narrow @ narrow.T).flip(0).clamp_min(0)
+    shares = (values / values.sum()).cpu()
+    entropy = float(torch.special.entr(shares).sum())
+    return Spectrum(shares, 1 / float(shares.square().sum()), math.exp(entropy))
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureRobustness:
+    """Which features may move far, over many inputs.
+
+    `score`: `*s`, the feature's extent as a multiple of the geometric mean of its input's extents; the geometric mean
+    of that over the inputs. `spread`: `*s`, by what factor it varies from input to input (exp of the standard
+    deviation of its log; 1: not at all). `order`: the features, flat, least room first.
+    """
+
+    score: Tensor
+    spread: Tensor
+    order: Tensor
+
+
+def feature_robustness(eps: Tensor) -> FeatureRobustness:
+    """Ranks the features by their room: the paper's "data-agnostic metric" of features' robustness.
+
+    Features that must not move (extent 0) have no rank; leave them out.
+    """
+    _directions(eps)  # the same demands
+    logs = eps.detach().flatten(1).double().log()
+    if not bool(logs.isfinite().all()):
+        raise InputError("some extents are zero; leave frozen features out")
+    relative = logs - logs.mean(1, keepdim=True)
+    score, spread = relative.mean(0), relative.std(0, correction=0)
+    shape = eps.shape[1:]
+    return FeatureRobustness(score.exp().reshape(shape), spread.exp().reshape(shape), score.argsort(stable=True))
+
+
+def neighbour_correlation(maps: Tensor) -> float:
+    """How smooth maps are, `b x h x w` or `b x c x h x w`: the correlation of a pixel with the one below or beside it.
+
+    Noise has 0 and a smooth picture nearly 1. Per map and channel over all pairs of neighbours, then the mean. For
+    extents, pass their logs: they differ by factors.
+    """
+    if maps.dim() not in (3, 4) or min(maps.shape[-2:]) < 2:
+        raise InputError(f"maps must be b x h x w or b x c x h x w with sides of 2 or more, got {tuple(maps.shape)}")
+    flat = maps.detach().double().reshape(-1, *maps.shape[-2:])
+    first = torch.cat([flat[:, :-1].flatten(1), flat[:, :, :-1].flatten(1)], 1)
+    second = torch.cat([flat[:, 1:].flatten(1), flat[:, :, 1:].flatten(1)], 1)
+    return float(correlation(first, second).mean())
+
+
+def correlation(a: Tensor, b: Tensor) -> Tensor:
+    """Pearson's, row by row, `b`; of rows `b x n` (either may be `1 x n`). Zero where a row is constant."""
+    a, b = (t.detach().double() - t.detach().double().mean(1, keepdim=True) for t in (a, b))
+    scale = a.norm(dim=1) * b.norm(dim=1)
+    return torch.where(scale > 0, (a * b).sum(1) / scale.clamp_min(1e-300), 0.0)
+
+
+def _directions(eps: Tensor) -> Tensor:
+    """The extents as unit vectors, `b x n`, float64."""
+    if eps.dim() < 2 or len(eps) < 2:
+        raise InputError(f"at least two inputs are needed, got eps of shape {tuple(eps.shape)}")
+    directions = eps.detach().flatten(1).double()
+    # Scaled by the largest first: squares of tiny extents would underflow.
+    largest = directions.abs().amax(1, keepdim=True)
+    if not bool(((largest > 0) & largest.isfinite()).all()):
+        bad = int((~((largest > 0) & largest.isfinite())).sum())
+        raise InputError(f"{bad} of {len(eps)} inputs have no extent (or NaN); pass certs.eps[certs.certified]")
+    directions = directions / largest
+    return directions / directions.norm(dim=1, keepdim=True)
+
+
+__all__ = [
+    "FeatureRobustness", "Spectrum", "correlation", "cosine_similarity", "feature_robustness", "neighbour_correlation",
+    "spectrum",
+]  # fmt: skip

@@ -280,14 +280,15 @@ class _Task:
 
         # The uniform radius first: it is the baseline, the start, and what caps are measured in.
         size = x64.abs().amax(1, keepdim=True).clamp_min(1e-3)
-        cap = torch.where(limits.max_eps.isfinite(), limits.max_eps, _FARTHEST * size)
+        own = limits.farthest(self.region.rotated)
+        cap = torch.where(own.isfinite(), own, _FARTHEST * size)
         problem = Problem(place(cap), margins, rows, at_input, work)
         scale = self.region.scale(problem.region.room)
         guess = (0.02 * x64.abs().mean(1).clamp_min(1e-3)).float() / scale.amax(1)
         radius = uniform_radius(problem, scale, guess)
         found = radius > 0
         reach = CAP * (radius[:, None] * scale.amax(1, keepdim=True)).double()
-        cap = torch.where(limits.max_eps.isfinite(), limits.max_eps, reach)
+        cap = torch.where(own.isfinite(), own, reach)
         problem = Problem(place(cap), margins, rows, at_input, work)
         uniform = problem.region.uniform(radius, scale)
         theta = uniform

@@ -201,9 +201,24 @@ def certify(
     ] = None,
     memory: Annotated[
         str | None,
-        _flag(_MACHINE, "What the work may take, such as 4GiB; default: half of what is free.", metavar="SIZE"),
+        _flag(
+            _MACHINE,
+            "What a worker may take, such as 4GiB; default: half of what is free, shared by the workers.",
+            metavar="SIZE",
+        ),
     ] = None,
     batch: Annotated[str | None, _flag(_MACHINE, "Inputs at a time; default: what fits.", metavar="N")] = None,
+    engine: Annotated[
+        str | None, _flag(_MACHINE, "local (default), or ray: a cluster of machines or GPUs.", metavar="local|ray")
+    ] = None,
+    workers: Annotated[
+        str | None,
+        _flag(_MACHINE, "Parts at a time; default: 1 (local), what the cluster has room for (ray).", metavar="N"),
+    ] = None,
+    address: Annotated[
+        str | None,
+        _flag(_MACHINE, "Of the Ray cluster; default: RAY_ADDRESS, or one of this machine's own.", metavar="ADDRESS"),
+    ] = None,
 ) -> None:
     """Certify a whole data set into a folder, part by part; it may be interrupted and gone on with at any time.
 

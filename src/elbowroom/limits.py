@@ -27,6 +27,10 @@ class Limits:
     def part(self, index: Tensor) -> Limits:
         return Limits(*(getattr(self, name)[index] for name in vars(self)))
 
+    def farthest(self, rotated: bool) -> Tensor:
+        """The farthest a feature may move by what was said of it; infinite where nothing was."""
+        return self.max_eps if rotated else torch.minimum(self.max_eps, self.highest - self.lowest)
+
     def room(self, x: Tensor, cap: Tensor, rotated: bool) -> Room:
         """A domain limits features, not the directions of a rotated shape: those have the cap alone."""
         below = cap if rotated else torch.minimum(x - self.lowest, cap)

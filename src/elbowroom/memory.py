@@ -23,7 +23,7 @@ _GPU_CHUNK = 1 << 30
 _BYTES_PER_ENTRY = (
     256  # of a node, per input: its values, bounds and lines in float32 and float64, and what autograd keeps
 )
-_BATCH = {"cpu": 64, "cuda": 8192}  # more inputs at a time bring nothing
+_MOST = {"cpu": (64, 64 << 20), "cuda": (8192, 8 << 30)}  # more inputs at a time bring nothing: so many, or such bytes
 
 
 def bytes_of(memory: int | str) -> int:
@@ -94,7 +94,8 @@ class Budget:
         states = _BYTES_PER_ENTRY * sum(node.size for node in net.nodes)
         kept = _jacobian_bytes(net) if linear else 0
         fit = min(self.total // 4 // states, self.keep // max(1, kept))
-        return max(1, min(fit, _BATCH.get(device.type, 64)))
+        count, size = _MOST.get(device.type, _MOST["cpu"])
+        return max(1, min(fit, max(count, size // (states + kept))))
 
 
 def _jacobian_bytes(net: Network) -> int:

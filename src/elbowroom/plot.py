@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,109 @@ def histogram(
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
 
     return _save(path, (8.0, 5.4), draw)
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """Extents of many inputs, counted: `edges`, `k + 1`, and `counts`, `k`; and their mean uniform radius and size."""
+
+    edges: np.ndarray
+    counts: np.ndarray
+    uniform: float
+    geomean: float
+
+
+def histograms(
+    path: Files, panels: Mapping[str, Mapping[str, Counted]], *, tau: float | None = None, title: str = ""
+) -> tuple[Path, ...]:
+    """A histogram per panel, normal beside robust, of extents that were counted before: those of a whole test set.
+
+    `panels`: its title -> the model's name -> what was counted. The axis leaves out the last 0.1 % on either side.
+    """
+    if not panels or any(not c.counts.sum() for models in panels.values() for c in models.values()):
+        raise InputError("there is nothing to draw: some model has no eps that was counted")
+
+    def draw(figure: Any) -> None:
+        from matplotlib.lines import Line2D
+        from matplotlib.patches import Patch
+
+        columns = min(3, len(panels))
+        axes = figure.subplots(-(-len(panels) // columns), columns, squeeze=False)
+        names = list(dict.fromkeys(name for models in panels.values() for name in models))
+        for ax, (head, models) in zip(axes.flat, panels.items()):
+            ends = [_quantile(c, q) for c in models.values() for q in (0.001, 0.999)]
+            for name, counted in models.items():
+                colour = (NORMAL, ROBUST)[names.index(name) % 2]
+                shares = 100 * counted.counts / counted.counts.sum()
+                ax.stairs(shares, counted.edges, fill=True, color=colour, alpha=0.45)
+                ax.axvline(counted.uniform, color=colour, ls=":", lw=2)
+                ax.axvline(counted.geomean, color=colour, ls="-", lw=1.6)
+                ends += [counted.uniform, counted.geomean]
+            if tau is not None:
+                ax.axvline(tau, color="black", ls="--", lw=1)
+            ax.set_xscale("log")
+            ax.set_xlim(min(ends) / 1.1, max(ends) * 1.1)
+            _plain_ticks(
+                ax.xaxis, min(ends) / 1.1, max(ends) * 1.1, (1, 3) if max(ends) / min(ends) > 200 else (1, 2, 5)
+            )
+            ax.set_title(head, fontsize=11)
+            ax.set_ylabel("% of features")
+            ax.set_xlabel("certified extent ε")
+        for ax in axes.flat[len(panels) :]:
+            ax.set_axis_off()
+        handles: list[Any] = [Patch(facecolor=c, alpha=0.45, label=n) for n, c in zip(names, (NORMAL, ROBUST))]
+        handles.append(Line2D([], [], color="#4a4a4a", ls=":", lw=2, label="mean uniform radius"))
+        handles.append(Line2D([], [], color="#4a4a4a", lw=1.6, label="mean geometric mean"))
+        if tau is not None:
+            handles.append(Line2D([], [], color="black", ls="--", lw=1, label=f"adversary's budget τ = {tau:g}"))
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
+        if title:
+            figure.suptitle(title, fontsize=13)
+
+    columns = min(3, len(panels))
+    return _save(path, (4.6 * columns + 0.4, 3.3 * -(-len(panels) // columns) + 1.0), draw)
+
+
+def _quantile(counted: Counted, share: float) -> float:
+    """The edge of a bin below which about this share of the extents lie."""
+    below = counted.counts.cumsum() / counted.counts.sum()
+    k = int(np.searchsorted(below, share))
+    return float(counted.edges[k if share < 0.5 else k + 1])
+
+
+def score_maps(path: Files, maps: Mapping[str, Mapping[str, Tensor]], *, title: str = "") -> tuple[Path, ...]:
+    """A column per panel, a row per model: how much room each pixel has over a whole set, relative to the average.
+
+    `maps`: the panel's title -> the model's name -> scores, `h x w`, see `elbowroom.analyse.feature_robustness`.
+    """
+    names = list(dict.fromkeys(name for models in maps.values() for name in models))
+    every = [float(e) for models in maps.values() for m in models.values() for e in (m.min(), m.max())]
+    if not every or min(every) <= 0 or any(m.dim() != 2 for models in maps.values() for m in models.values()):
+        raise InputError("score maps must be h x w with scores above zero")
+
+    def draw(figure: Any) -> None:
+        from matplotlib.colors import LogNorm
+
+        axes = figure.subplots(len(names), len(maps), squeeze=False)
+        norm = LogNorm(min(every), max(every))
+        for c, (head, models) in enumerate(maps.items()):
+            for r, name in enumerate(names):
+                ax = axes[r, c]
+                ax.set_xticks([])
+                ax.set_yticks([])
+                if name in models:
+                    shown = ax.imshow(models[name].numpy(), cmap="YlGnBu", norm=norm)
+                if r == 0:
+                    ax.set_title(head, fontsize=11)
+                if c == 0:
+                    ax.set_ylabel(name, fontsize=11)
+        bar = figure.colorbar(shown, ax=axes, shrink=0.85, pad=0.02)
+        bar.set_label("room, times the input's geometric mean\ndarker: more room")
+        _plain_ticks(bar.ax.yaxis, min(every), max(every))
+        if title:
+            figure.suptitle(title, fontsize=13)
+
+    return _save(path, (1.6 + 2.2 * len(maps), 0.7 + 2.2 * len(names)), draw)
 
 
 def regions_2d(
@@ -272,12 +376,12 @@ def _numbers(ax: Any, certs: Certificates) -> None:
         ax.annotate(str(k), (x, y), fontsize=8.5, **at)
 
 
-def _plain_ticks(axis: Any, least: float, most: float) -> None:
-    """Ticks at 1, 2 and 5 times powers of ten, as plain numbers: a log axis without exponents."""
+def _plain_ticks(axis: Any, least: float, most: float, steps: Sequence[int] = (1, 2, 5)) -> None:
+    """Ticks at `steps` times powers of ten, as plain numbers: a log axis without exponents."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     decades = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
-    ticks = [m * 10.0**d for d in decades for m in (1, 2, 5)]
+    ticks = [m * 10.0**d for d in decades for m in steps]
     inside = [t for t in ticks if least * 0.999 <= t <= most * 1.001]
     axis.set_major_locator(FixedLocator(inside))
     axis.set_minor_locator(NullLocator())
@@ -304,4 +408,6 @@ def _save(path: Files, size: tuple[float, float], draw: Callable[[Any], None]) -
     return files
 
 
-__all__ = ["bounding_maps", "histogram", "need_matplotlib", "regions_2d", "text_map"]
+__all__ = [
+    "Counted", "bounding_maps", "histogram", "histograms", "need_matplotlib", "regions_2d", "score_maps", "text_map",
+]  # fmt: skip

@@ -47,23 +47,28 @@ def training_data(
         )
     new = torch.full((len(names),), -1)
     new[chosen] = torch.arange(len(chosen))
-    parts = []
-    for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)):
-        kept = new[y] >= 0
-        parts += [x[kept], new[y[kept]]]
-    title = f"{data.name} ({', '.join(names[k] for k in chosen)})"
-    return Dataset(title, *parts, data.low, data.high, data.shape), tuple(names[k] for k in chosen)
+    train_kept, test_kept = new[data.y_train] >= 0, new[data.y_test] >= 0
+    part = replace(
+        data,
+        name=f"{data.name} ({', '.join(names[k] for k in chosen)})",
+        x_train=data.x_train[train_kept],
+        y_train=new[data.y_train[train_kept]],
+        x_test=data.x_test[test_kept],
+        y_test=new[data.y_test[test_kept]],
+    )
+    return part, tuple(names[k] for k in chosen)
 
 
 def _standard(name: str, data_dir: str | os.PathLike[str] | None) -> tuple[Dataset, tuple[str, ...]]:
     from elbowroom.data.standard import SETS, load_standard
 
-    parts: list[Tensor] = []
-    for split in ("train", "test"):
+    def read(split: str) -> tuple[Tensor, Tensor]:
         x, y = load_standard(name, split, data_dir)
-        parts += [torch.from_numpy(x).flatten(1).float() / 127.5 - 1, torch.from_numpy(y)]
+        return torch.from_numpy(x).flatten(1).float() / 127.5 - 1, torch.from_numpy(y)
+
     known = SETS[name]
-    return Dataset(known.title, *parts, -1.0, 1.0, known.shape), known.classes or tuple(str(k) for k in range(10))
+    data = Dataset(known.title, *read("train"), *read("test"), -1.0, 1.0, known.shape)
+    return data, known.classes or tuple(str(k) for k in range(10))
 
 
 def _number_of(given: str | int, names: Sequence[str]) -> int:

@@ -777,6 +777,20 @@ def test_gelu_of_a_multiple(name: str, tmp_path: Path) -> None:
     assert [k for k in kinds(agree(m, tmp_path)) if k != "Reshape"][:2] == ["Scale", "GELU"]
 
 
+@pytest.mark.parametrize("first", GELUS)
+@pytest.mark.parametrize("second", ["divided", "half first", "tanh with a power", "tanh with products"])
+def test_one_gelu_after_another(first: str, second: str, tmp_path: Path) -> None:
+    def renamed(nodes: list[onnx.NodeProto], names: dict[str, str], prefix: str) -> list[onnx.NodeProto]:
+        def new(name: str) -> str:
+            return names.get(name, name if name in SCALARS else prefix + name)
+
+        return [helper.make_node(n.op_type, [*map(new, n.input)], [*map(new, n.output)]) for n in nodes]
+
+    chain = [*renamed(GELUS[first], {"x": "x", "y": "z"}, "1"), *renamed(GELUS[second], {"x": "z", "y": "y"}, "2")]
+    found = [k for k in kinds(agree(model(chain, (1, 3, 5), SCALARS), tmp_path)) if k != "Reshape"]
+    assert found == (["GELU", "Scale", "GELU"] if first == "no half" else ["GELU", "GELU"])
+
+
 def test_gelu_in_a_residual_block(tmp_path: Path) -> None:
     nodes = [
         node("Relu", "z", "x"),
@@ -799,6 +813,14 @@ def test_silu_written_out(tmp_path: Path) -> None:
     assert kinds(agree(model(plain, (1, 5)), tmp_path)) == ["SiLU"]
     turned = [node("Sigmoid", "x", "s"), node("Mul", "s x", "m"), node("Mul", "m c")]
     assert kinds(agree(model(turned, (1, 5), {"c": A(5)}), tmp_path)) == ["SiLU", "Scale"]
+    bent = [
+        node("Sigmoid", "x", "s"),
+        node("Mul", "s x", "m"),
+        node("Tanh", "m", "t"),
+        node("Add", "t m", "u"),
+        node("Neg", "u"),
+    ]
+    assert kinds(agree(model(bent, (1, 5)), tmp_path)) == ["SiLU", "Tanh", "Add", "Scale"]
     steep = [node("Mul", "x wide", "a"), node("Sigmoid", "a", "s"), node("Mul", "x s")]
     assert kinds(agree(model(steep, (1, 5), SCALARS), tmp_path)) == ["Scale", "SiLU", "Divide"]
 

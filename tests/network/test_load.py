@@ -154,6 +154,16 @@ def test_layout_without_a_shape() -> None:
         load(linear((60,)), layout="NHWC")
 
 
+def test_a_layout_that_does_not_fit_is_refused() -> None:
+    for own in ((3, 4, 5), (5, 4, 3), (12, 5), (3, 20)):
+        with pytest.raises(InputError, match=r"NHWC makes inputs of shape \(4, 5, 3\) of yours, \(3, 4, 5\), but"):
+            load(linear(own), (3, 4, 5), layout="NHWC")
+    x = torch.randn(2, 3, 4, 5)
+    for own in ((1, 4, 5, 3), (60,), (1, 60, 1)):
+        net = load(linear(own), (3, 4, 5), layout="NHWC")
+        assert torch.equal(net(x), linear((60,))(x.movedim(1, -1).reshape(2, 60)))
+
+
 def test_one_channel_changes_no_order() -> None:
     net = load(linear((4, 5, 1)), (1, 4, 5))
     assert net.nodes[1].op.name == "Reshape" and net.about.notes == ()
@@ -188,7 +198,7 @@ def test_a_classifier_with_one_output_gets_two_classes() -> None:
             assert torch.equal(net.decide(net(x)), (module(x).flatten() > threshold).long())
             torch.testing.assert_close(net(x)[:, 1], logit(x)[:, 0])
         assert not net(x)[:, 0].any()
-        assert load(module, (3,), task="regression").n_outputs == 1
+    assert load(logit, (3,), task="regression").n_outputs == 1
     with pytest.raises(InputError, match="one output, of which the smallest cannot decide"):
         load(logit, (3,), decision="min")
     with pytest.raises(InputError, match="classes must be 2 different names, one for each output; got 1"):

@@ -95,7 +95,7 @@ def test_asked_to_stop(work, tmp_path, number):
         process.send_signal(number)
         out, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in errors
-    assert "stopping when the part in progress is done" in errors
+    assert "stopping when what is in progress is done" in errors
     certs = er.Certificates.load(folder)
     assert 3 * ROWS <= len(certs) < COUNT
     last = errors.splitlines()[-1]

@@ -20,8 +20,9 @@ import elbowroom as er
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network.graph import About, Network
 from elbowroom.run import lock, runner
+from elbowroom.run.engines import local
 from elbowroom.run.files import Run
-from elbowroom.run.runner import local, run_dataset
+from elbowroom.run.runner import run_dataset
 from elbowroom.run.settings import Settings
 from forgery import edit_run
 
@@ -466,12 +467,15 @@ def test_counting_what_is_right(tmp_path):
 
 
 def test_how_many_rows_a_part_has():
-    def rows(sizes, **given):
-        return runner._affordable_rows(network(sizes=sizes), settings(**given))
+    def rows(sizes, inputs=10**6, **given):
+        return runner._good_rows(network(sizes=sizes), settings(**given), inputs)
 
     assert rows((2, 12, 3)) == 1024
     assert 8 < rows((784, 300, 300, 300, 10)) < 64
     assert rows((3072, 2000, 2000, 10)) == 1
+    assert (
+        rows((2, 12, 3), 100) == 1024 and rows((2, 12, 3), 100, workers=4) == 6 and rows((2, 12, 3), 3, workers=4) == 1
+    )
 
 
 def test_an_unexpected_end_keeps_what_is_there(tmp_path):

@@ -162,13 +162,15 @@ def test_status(finished, tmp_path, capsys):
         NET,
         dataset(points(4)),
         folder,
-        Settings.of({"part_rows": 2, "device": "cpu"}),
+        Settings.of({"part_rows": 2, "device": "cpu", "data": "points.npy"}),
         stop=iter([False, True]).__next__,
     ).run
     show.show_status(show.status_of(run))
     said = capsys.readouterr().out
     assert "done: 2 of 4 inputs (50%), 1 of 2 parts" in said
     assert said.endswith(f"not running; go on with: elbowroom certify --resume --out '{folder}'\n")
+    own = dataclasses.replace(run, plan=dataclasses.replace(run.plan, settings=Settings().plain()))
+    assert show.status_of(own)["resume"] is None
     with locked(folder):
         show.show_status(show.status_of(run))
     assert "running: process " in capsys.readouterr().out

@@ -109,7 +109,7 @@ def test_answers_are_right(seed: int) -> None:
     assert_right(net, query, answer(net, query, boxes=2000, seconds=20), rng)
 
 
-@cases(2)
+@cases(1)
 @given(net=networks(), seed=st.integers(0, 2**32 - 1))
 def test_answers_of_all_kinds_of_networks(net: Network, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -73,6 +74,34 @@ def terms(node: Node, shapes: list[ops.Shape]) -> Terms:
         spread = max(math.prod(node.shape) // max(1, math.prod(s)) for s in shapes)
         return Terms(2 * len(op.signs), spread + 2)
     raise UnsupportedError(f"the strict check has no rounding analysis of {op.name} (node {node.name})")
+
+
+def adjoint(node: Node, a: Tensor, shapes: list[ops.Shape]) -> tuple[Tensor, ...]:
+    """`a @ L`, one tensor per input; `a`: `n x *shape`.
+
+    Convolutions are written out as matrix products and plain sums: a library may choose transforms (Winograd, FFT),
+    whose rounding is another matter, or, on a GPU, take one row after the other.
+    """
+    op = node.op
+    assert isinstance(op, ops.Affine)
+    return (_conv_adjoint(op, a, shapes[0]),) if isinstance(op, ops.Conv) else op.adjoint(a, shapes)
+
+
+def _conv_adjoint(op: ops.Conv, a: Tensor, shape: ops.Shape) -> Tensor:
+    """Output q meets the input at `stride q + dilation k - padding` through the kernel's entry k."""
+    places = [n + 2 * p for n, p in zip(shape[1:], op.padding)]
+    found = a.new_zeros(len(a), *places, shape[0])  # channels last, so that every entry is one matrix product
+    count, per_group = math.prod(a.shape[2:]), len(op.weight) // op.groups
+    rows = a.movedim(1, -1).reshape(len(a), count, op.groups, per_group).transpose(1, 2)
+    for k in itertools.product(*map(range, op.weight.shape[2:])):
+        entry = op.weight[(..., *k)].reshape(op.groups, per_group, op.weight.shape[1])
+        part = (rows @ entry).transpose(1, 2).reshape(len(a), *a.shape[2:], shape[0])
+        at = tuple(
+            slice(d * i, d * i + s * (n - 1) + 1, s) for i, d, s, n in zip(k, op.dilation, op.stride, a.shape[2:])
+        )
+        found[(slice(None), *at)] += part
+    inside = tuple(slice(p, p + n) for p, n in zip(op.padding, shape[1:]))
+    return found[(slice(None), *inside)].movedim(-1, 1)
 
 
 def offset(node: Node, shapes: list[ops.Shape], like: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -81,8 +81,8 @@ def check(
     `net`: the network they should speak of, by default the one they carry; refused if its hash is not the one they
     state. `arithmetic`: "float64", the strict check that counts its own rounding, or "arb", ball arithmetic by
     python-flint (slow). `deployed`: "float32" to prove also the network as executed in float32; certificates that
-    claim this are held to it in any case (Arb has no part in that: this half of the claim is proved in float64). `device`: where
-    the float64 proof is computed.
+    claim this are held to it in any case (Arb has no part in that: this half of the claim is proved in float64).
+    `device`: where the float64 proof is computed.
 
     >>> report = er.check(er.Certificates.load("run"))
     >>> bool(report), report.passed, report.message

@@ -354,7 +354,7 @@ class StrictBounds:
                 total.add(_dot(flat, found[0].expand(1, *node.shape).flatten(1)))
             shapes = [net.nodes[j].shape for j in node.inputs]
             count = affine.terms(node, shapes).adjoint
-            for j, part in zip(node.inputs, node.op.adjoint(a.flatten(0, 1), shapes)):
+            for j, part in zip(node.inputs, affine.adjoint(node, a.flatten(0, 1), shapes)):
                 total.doubt(count * ETA * (self.size(j)[chosen].flatten(1).sum(1, keepdim=True) + 1))
                 give(j, part)
         return total.below()

@@ -28,7 +28,7 @@ from elbowroom.network.onnx_file import (
     read_tensor,
     type_name,
 )
-from elbowroom.network.onnx_guard import Guard, TooLargeError
+from elbowroom.network.onnx_guard import Guard, NotComparableError
 from elbowroom.network.onnx_operators import AFTER_CUT, HANDLERS, ML, REASONS, TAKES_FORMULA, TAKES_WHOLE
 from elbowroom.network.onnx_step import Builder, Lost, LostError, Place, RefusalError, Step, Value, inner, refuse
 from elbowroom.network.operations import Shape
@@ -51,7 +51,8 @@ def read_onnx(path: Path, task: str | None = None) -> Network:
     except UnsupportedError as error:
         raise UnsupportedError(f"{path}: {error}") from None
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        text = str(error)
+        raise InputError(f"{path}: {text if len(text) < 1000 else text[:1000] + ' ...'}") from None
 
 
 # --- inputs and outputs
@@ -208,9 +209,11 @@ class _Reading:
         step = Step(
             self.build, node, place, self.opset, self.batch, lambda name: self.uses[name] == 1, self._array, self.notes
         )
-        outputs = list(node.output)
+        outputs, lost = list(node.output), Lost()
         try:
-            results = self._results(step, domain, [self.value(name) if name else None for name in node.input])
+            inputs = [self.value(name) if name else None for name in node.input]
+            lost = Lost(all(map(_is_constant, inputs)) or (not domain and node.op_type in ("Shape", "Size")))
+            results = self._results(step, domain, inputs)
             if any(self.uses[name] for name in outputs[len(results) :] if name):
                 refuse("only its first output is supported")
         except LostError:
@@ -224,7 +227,7 @@ class _Reading:
             raise InputError(f"{place}: {error}") from None
         except _DAMAGE as error:
             raise InputError(f"{place} cannot be read; the model may be damaged: {first_line(error)}") from None
-        self.values.update(zip(outputs, [*results, *[Lost()] * len(outputs)]))
+        self.values.update(zip(outputs, [*results, *[lost] * len(outputs)]))
 
     def _results(self, step: Step, domain: str, inputs: list[Any]) -> list[Any]:
         operator = step.node.op_type
@@ -240,8 +243,12 @@ class _Reading:
             return constants.fold(step.node, [np.broadcast_to(np.False_, inputs[0].shape)], self.opset)
         if all(v is None or isinstance(v, np.ndarray) for v in inputs):
             return self._fold(step, inputs)
+        if all(map(_is_constant, inputs)):
+            raise LostError
         if (domain, operator) not in HANDLERS:
             refuse("not supported")
+        if any(isinstance(v, Lost) and v.constant for v in inputs):
+            raise LostError
         for v in inputs:
             if getattr(v, "whole", False) and operator not in TAKES_WHOLE:
                 refuse("computes with whole numbers; they must be converted to real ones first")
@@ -316,20 +323,25 @@ class _Reading:
 
     def _compare(self, name: str) -> None:
         """A guard against misreading, and against a batch whose rows have something to do with each other."""
-        kind = self.source.type.tensor_type.elem_type
-        guard = Guard(self.build.graph, self.values, self.opset, self.batch, kind)
+        guard = Guard(self.build.graph, self.values, self.opset, self.batch)
         try:
-            guard.compare(self._needed([name]), self.source.name)
-        except TooLargeError as error:
+            with np.errstate(all="ignore"):
+                guard.compare(self._needed([name]), self.source.name)
+        except NotComparableError as error:
             if self.batch > 1:
                 raise UnsupportedError(
-                    f"the model is made for batches of {self.batch} inputs, and {error} to see whether they are "
-                    "independent; export it with a free batch axis, or with batch size 1"
+                    f"the model is made for batches of {self.batch} inputs, and whether these are independent cannot "
+                    f"be seen: {error}. Export it with a free batch axis, or with batch size 1"
                 ) from None
         except _DAMAGE as error:
             raise UnsupportedError(f"what was read cannot be compared with the model: {first_line(error)}") from None
         if self.batch > 1:
             self.notes.append(f"the model is made for batches of {self.batch} inputs; it is read for one")
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether an input does not depend on the model's input: a constant, one that cannot be computed, or none."""
+    return value is None or isinstance(value, np.ndarray) or (isinstance(value, Lost) and value.constant)
 
 
 def _bound(handler: Any, step: Step, inputs: list[Any]) -> Any:
@@ -338,7 +350,7 @@ def _bound(handler: Any, step: Step, inputs: list[Any]) -> Any:
     try:
         given = signature.bind(step, *inputs)
     except TypeError:
-        raise InputError(f"it cannot have {len(inputs)} inputs") from None
+        raise InputError(f"it has {len(inputs)} input{'s' if len(inputs) != 1 else ''}, too few or too many") from None
     for name, value in given.arguments.items():
         missing = value is None and signature.parameters[name].default is inspect.Parameter.empty
         if missing or (isinstance(value, tuple) and any(v is None for v in value)):

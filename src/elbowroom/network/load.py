@@ -201,6 +201,12 @@ def _prepare(
     turned = _channels_last(shape, own.input_shape) if layout is None else layout == "NHWC"
     if turned:
         at = graph.add(ops.Transpose((*range(1, len(shape)), 0)), at, name="channels_last")
+        found, wanted = ([n for n in s if n > 1] for s in (graph.nodes[at].shape, own.input_shape))
+        if len(wanted) > 1 and found != wanted:
+            raise InputError(
+                f"layout NHWC makes inputs of shape {graph.nodes[at].shape} of yours, {shape}, but the model takes "
+                f"{own.input_shape}; check input_shape and layout"
+            )
     if graph.nodes[at].shape != own.input_shape:
         at = graph.add(ops.Reshape(own.input_shape), at, name="own_shape")
     return at, turned

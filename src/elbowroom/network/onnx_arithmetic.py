@@ -12,7 +12,7 @@ from elbowroom.errors import InputError
 from elbowroom.network import onnx_composites as composites
 from elbowroom.network import operations as ops
 from elbowroom.network.onnx_composites import Formula
-from elbowroom.network.onnx_step import Step, Value, exact, inner, refuse
+from elbowroom.network.onnx_step import Lost, LostError, Step, Value, exact, inner, refuse
 from elbowroom.network.operations import Shape
 
 
@@ -100,6 +100,8 @@ def sum_of_all(to: Step, *values: Any) -> Value:
 
 def product(to: Step, x: Any, y: Any) -> Value | Formula:
     constant = isinstance(x, np.ndarray) or isinstance(y, np.ndarray)
+    if isinstance(x, Lost) or isinstance(y, Lost):
+        raise LostError
     if not constant or isinstance(x, Formula) or isinstance(y, Formula):
         formula = composites.product(to, x, y)
         if formula is not None:

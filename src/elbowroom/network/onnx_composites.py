@@ -99,8 +99,8 @@ def power(to: Step, x: Any, exponent: Any) -> Value | Formula:
 
 
 def tanh(to: Step, x: Value | Formula) -> Value | Formula:
-    if not isinstance(x, Formula):
-        return to.apply(ops.Tanh(), x)
+    if not isinstance(x, Formula) or x.finished:
+        return to.apply(ops.Tanh(), settle(x, to.build, to.notes))
     scale = math.sqrt(2 / math.pi)
     fits = not x.q and set(x.p) == {1, 3} and _near(x.p[1], scale) and _near(x.p[3], 0.044715 * scale)
     if not fits:
@@ -110,6 +110,10 @@ def tanh(to: Step, x: Value | Formula) -> Value | Formula:
 
 def product(to: Step, x: Any, y: Any, inverse: bool = False) -> Formula | None:
     """`x y` (or `x / y`) as a formula; None where it is none."""
+    for v, other in ((x, y), (y, x)):
+        if isinstance(v, Formula) and v.finished and isinstance(other, np.ndarray) and not _power_of_two(other):
+            return None  # a constant of the model's own, to be kept as it is
+    x, y = _finished(to, x, y)
     if not inverse and isinstance(x, Value) and isinstance(y, Value):
         gated = _gated(to, x, y) or _gated(to, y, x)
         if gated is not None:
@@ -130,7 +134,8 @@ def product(to: Step, x: Any, y: Any, inverse: bool = False) -> Formula | None:
 
 def total(to: Step, x: Any, y: Any, sign: int) -> Formula | None:
     """`x + sign y` as a formula; None where it is none, or a sum of finished values."""
-    if all(not isinstance(v, Formula) or v.finished for v in (x, y)):
+    x, y = _finished(to, x, y)
+    if not any(isinstance(v, Formula) and not v.finished for v in (x, y)):
         return None
     pair = _pair(to, x, y)
     if pair is None or (pair[0].q and pair[1].q):
@@ -138,6 +143,13 @@ def total(to: Step, x: Any, y: Any, sign: int) -> Formula | None:
     f, g = pair
     other = {0: Fraction(sign)}
     return _joined(f, g, _plus(f.p, _times(other, g.p)), _plus(f.q, _times(other, g.q)))
+
+
+def _finished(to: Step, x: Any, y: Any) -> list[Any]:
+    """What is finished as values, but that a constant may still be multiplied into it."""
+    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
+        return [x, y]
+    return [settle(v, to.build, to.notes) if isinstance(v, Formula) and v.finished else v for v in (x, y)]
 
 
 def _gated(to: Step, x: Value, y: Value) -> Formula | None:
@@ -170,8 +182,10 @@ def _like(to: Step, v: Any, like: Formula) -> Formula | None:
     if isinstance(v, np.ndarray):
         fits = v.size == 1 and v.ndim <= len(like.shape)
         return replace(like, p=_plus({}, {0: Fraction(float(v.reshape(())))}), q={}, bend=None) if fits else None
-    factor = _multiples(to.build, v.number).get(like.base) if v.shape == like.shape else None
-    return None if factor is None else replace(like, p=_plus({}, {1: factor}), q={}, bend=None)
+    common = _common(to.build, v.number, like.base) if v.shape == like.shape else None
+    if common is None or not common[2]:
+        return None
+    return replace(like, p=_plus({}, {1: common[1] / common[2]}), q={}, bend=None)
 
 
 def _joined(f: Formula, g: Formula, p: Polynomial, q: Polynomial) -> Formula:
@@ -202,6 +216,10 @@ def _common(build: Builder, x: int, y: int) -> tuple[int, Fraction, Fraction] | 
 
 def _near(number: Fraction, wanted: float) -> bool:
     return abs(float(number) - wanted) <= _CLOSE * wanted
+
+
+def _power_of_two(constant: np.ndarray) -> bool:
+    return constant.size == 1 and abs(math.frexp(float(constant.reshape(())))[0]) == 0.5
 
 
 def _plus(a: Polynomial, b: Polynomial) -> Polynomial:

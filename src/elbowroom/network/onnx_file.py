@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
 OLDEST, NEWEST = 7, 28  # opsets: broadcasting as in numpy came with 7; 28 is the last one looked through
+MOST_AXES = 64
 _MOST_NODES = 1_000_000  # in all functions written out
 
 # ONNX's number of a type: its name, how raw bytes hold it, and the field that holds it otherwise.
@@ -154,6 +155,8 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 def checked_size(shape: tuple[int, ...]) -> int:
     """How many numbers an array of this shape has; refused where it cannot be one."""
+    if len(shape) > MOST_AXES:
+        raise InputError(f"cannot have {len(shape)} axes; at most {MOST_AXES} are read")
     if any(n < 0 for n in shape) or math.prod(shape) > LARGEST:
         raise InputError(f"cannot have the shape {shape}; at most {LARGEST} numbers are read")
     return math.prod(shape)

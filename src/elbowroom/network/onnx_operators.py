@@ -64,7 +64,7 @@ def _matrix(to: Step, array: np.ndarray, inside: Shape, axis: int) -> tuple[Tens
         refuse("a product with a stack of matrices")
     array = array.reshape(array.shape[-2:])
     if array.shape[axis : axis + 1 or None] != inside:
-        raise InputError(f"a matrix of shape {array.shape} does not fit a value whose axis has size {inside}")
+        raise InputError(f"a matrix of shape {array.shape} does not fit an axis of size {', '.join(map(str, inside))}")
     return to.parameter(array), array.shape[-3 - axis]
 
 

@@ -132,7 +132,7 @@ def average_pool(to: Step, x: Value) -> Value:
     inclusive = bool(to.integer("count_include_pad", 0))
     w = _Windows(to, x)
     if max(w.dilations) > 1:
-        refuse(f"dilations {w.dilations}")
+        refuse(f"dilations {w.dilations}; only 1 is supported")
     counts = w.covered(inclusive)
     number = to.view(x, (w.channels, *w.spatial))
     if w.begins == w.ends and all(2 * b <= k for b, k in zip(w.begins, w.kernel)):

@@ -11,6 +11,7 @@ import numpy as np
 
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
+from elbowroom.network.files import LARGEST
 from elbowroom.network.onnx_arithmetic import broadcast, shifted, times
 from elbowroom.network.onnx_file import FLOATS, type_name
 from elbowroom.network.onnx_step import Step, Value, refuse
@@ -142,7 +143,7 @@ def slice_along(to: Step, x: Value, starts: Any = None, ends: Any = None, axes: 
 
 def gather(to: Step, x: Value, indices: Any) -> Value:
     axis = to.axis(to.integer("axis", 0), len(x.shape))
-    chosen, n = to.whole_numbers(indices, "indices"), x.shape[axis]
+    chosen, n = to.whole_numbers(indices, "indices", LARGEST), x.shape[axis]
     if not chosen or any(not -n <= i < n for i in chosen):
         raise InputError(f"its indices lie outside an axis of size {n}")
     runs: list[list[int]] = []

@@ -20,6 +20,7 @@ from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.files import LARGEST, most_numbers
 from elbowroom.network.graph import Graph
+from elbowroom.network.onnx_file import MOST_AXES
 from elbowroom.network.operations import Operation, Shape
 
 if TYPE_CHECKING:
@@ -85,9 +86,14 @@ class Value:
     cut: Cut | None = None
 
 
+@dataclass(frozen=True)
 class Lost:
-    """Stands for a value that follows an unsupported operation, so that the rest can be looked through."""
+    """Stands for a value that follows an unsupported operation, so that the rest can be looked through.
 
+    `constant`: whether it would not depend on the input.
+    """
+
+    constant: bool = False
     whole = False
     cut = None
 
@@ -233,9 +239,11 @@ class Step:
 
     # --- inputs that must be constants
 
-    def whole_numbers(self, value: Any, what: str) -> tuple[int, ...]:
+    def whole_numbers(self, value: Any, what: str, most: int = MOST_AXES) -> tuple[int, ...]:
         """Sizes, axes and the like, given as an input."""
         array = self.constant(value, what)
+        if array.size > most:
+            raise InputError(f"it has {array.size} {what}; at most {most} make sense")
         if array.dtype.kind not in "iu":
             raise InputError(f"its {what} are not whole numbers")
         return tuple(int(n) for n in array.reshape(-1))
@@ -246,6 +254,8 @@ class Step:
         return attribute if value is None else self.whole_numbers(value, name)
 
     def constant(self, value: Any, what: str) -> np.ndarray:
+        if isinstance(value, Lost):
+            raise LostError
         if not isinstance(value, np.ndarray):
             refuse(f"its {what} are computed from the input")
         return value

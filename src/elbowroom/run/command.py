@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +24,20 @@ from elbowroom.run.show import how_to_go_on, region_of, show_summary
 from elbowroom.run.summary import summarise
 
 INTERRUPTED = 130
-_STOPPING = "stopping when the part in progress is done; once more to stop at once and lose that part"
+_STOPPING = "stopping when what is in progress is done; once more to stop at once and lose that"
 
 
 def certify_command(
     flags: dict[str, Any], out: Path | None, resume: bool, config: Path | None, quiet: bool, as_json: bool
 ) -> int:
     """Runs it; the exit status."""
-    from_file = {} if config is None else read_config(config)
-    place = from_file.pop("out", None)
-    if place is not None and not isinstance(place, str):
-        raise InputError(f"{config}: out must be text, got {place!r}")
-    out = out or (Path(place) if place else None)
-    if out is None:
-        raise InputError("give the folder of the run: --out RUN")
-    given = {**from_file, **flags}
-    settings = Settings.of(given, lambda name: f"--{name.replace('_', '-')}" if name in flags else f"{config}: {name}")
-    known = resume and (out / HEADER).exists()
-    if known and (settings.model is None or settings.data is None):
-        stored = Run.open(out).plan.settings
-        if stored is None:
-            raise InputError(f"{out} holds certificates that were saved as they are; there is nothing to go on with")
+    out, given, where = _given(flags, out, config)
+    settings, own_network = Settings.of(given, where), False
+    if resume and (settings.model is None or settings.data is None) and (out / HEADER).exists():
         # What was not said is as it was when the run was begun.
-        settings = dataclasses.replace(Settings.of(stored), **{name: getattr(settings, name) for name in given})
+        stored = Settings.of(Run.open(out).plan.settings or {})
+        settings = dataclasses.replace(stored, **{name: getattr(settings, name) for name in given})
         own_network = "model" not in given
-    else:
-        own_network = False
     if settings.data is None or (settings.model is None and not own_network):
         raise InputError("give a model and data: elbowroom certify MODEL DATA --out RUN")
     data = _data(settings)
@@ -75,6 +64,20 @@ def certify_command(
         file=sys.stderr,
     )
     return INTERRUPTED
+
+
+def _given(
+    flags: dict[str, Any], out: Path | None, config: Path | None
+) -> tuple[Path, dict[str, Any], Callable[[str], str]]:
+    """The folder, the values given by flag or file, and what to call one of them in a message."""
+    values = {} if config is None else read_config(config)
+    place = values.pop("out", None)
+    if place is not None and not isinstance(place, str):
+        raise InputError(f"{config}: out must be text, got {place!r}")
+    out = out or (Path(place) if place else None)
+    if out is None:
+        raise InputError("give the folder of the run: --out RUN")
+    return out, {**values, **flags}, lambda n: f"--{n.replace('_', '-')}" if n in flags else f"{config}: {n}"
 
 
 def _data(settings: Settings) -> Dataset:

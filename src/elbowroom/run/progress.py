@@ -46,6 +46,7 @@ def introduction(start: Start) -> list[str]:
     lines.append(
         f"to certify: {what}; region {settings['region']}, bounds {settings['bounds']}, solver {settings['solver']}, "
         f"extents end at {cap_in_words(settings)}; on {start.device}"
+        + (f" by {start.workers:,} workers" if start.workers > 1 else "")
     )
     domain = start.data.domain
     if settings["domain"] is None and domain is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +19,7 @@ from elbowroom.data.selection import select
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Conv, Linear
+from elbowroom.run.engines import Engine, engine_of
 from elbowroom.run.files import HEADER, Plan, Run, make_folder, remove_leftovers, rows_per_part
 from elbowroom.run.lock import locked
 from elbowroom.run.problem import device_of, resolve
@@ -28,18 +31,8 @@ _READ_AT_ONCE = 1 << 27  # bytes of inputs held while counting what the network 
 # Per part, on a CPU and elsewhere: rows at most, and multiplications of one bound evaluation of all rows. A part then
 # takes some 20 seconds.
 _MOST_ROWS, _MOST_WORK = (1024, 8192), (5e9, 1e12)
+_PARTS_EACH = 4  # at least, for each of several workers
 _MOST_IDS = 1 << 20  # characters of the inputs' names that run.json holds
-
-# From a network, settings and parts to the certificates of each, in any order. Must not take a part before it has use
-# for it: the run stops by giving no more.
-Engine = Callable[[Network, Settings, Iterable[Part]], Iterator[tuple[int, Certificates]]]
-
-
-def local(net: Network, settings: Settings, work: Iterable[Part]) -> Iterator[tuple[int, Certificates]]:
-    """One part after another, in this process."""
-    worker = Worker(net, settings)
-    for part in work:
-        yield part.number, worker.compute(part)
 
 
 class Watch(Protocol):
@@ -60,6 +53,7 @@ class Start:
     run: Run
     data: Dataset
     device: str
+    workers: int
     done: int
     right: int | None
 
@@ -82,48 +76,56 @@ def run_dataset(
     resume: bool = False,
     watch: Watch | None = None,
     stop: Callable[[], bool] = lambda: False,
-    engine: Engine = local,
+    engine: Engine | None = None,
 ) -> Outcome:
     """Certifies the inputs of a data set that the settings select, into the folder `out`.
 
     `resume`: goes on with the run in `out`, if there is one: finished parts are kept, and the network, the data and
     the settings must be the same (those of the machine may differ). `stop`: asked before each part; true ends the run
-    in good order. `watch`: is told how it goes.
+    in good order. `watch`: is told how it goes. `engine`: who computes the parts; default, whom the settings ask for.
 
     >>> from elbowroom.data.sources import open_data
     >>> run_dataset(net, open_data("digits"), "run", Settings(limit=100))
     """
-    target = Path(out)
     if tuple(data.shape) != net.input_shape:
         raise InputError(f"{data.name} has inputs of shape {data.shape}, but the network takes {net.input_shape}")
     asked = resolve(settings or Settings(), net, data.domain)
     rows = _selection(data, asked)
-    sample = Worker(net, asked).sample()
-    wanted = _plan(net, data, asked, rows, sample)
-    make_folder(target)
-    with locked(target):
-        tally = Tally()
-        if (target / HEADER).exists():
-            if not resume:
-                raise InputError(f"{target} already holds a run; go on with it (--resume), or choose another folder")
-            run = _same(Run.open(target), wanted, asked, sample)
-            remove_leftovers(target)
-            for k in run.finished():
-                tally.add(_finished(run, k))
-            right = None
-        else:
-            right = _count_right(net, data, rows, asked)
-            run = Run.create(target, sample, wanted)
-        if watch:
-            watch.begin(Start(run, data, str(device_of(asked)), tally.count, right))
-        done = set(run.finished())
-        todo = [k for k in range(run.n_parts) if k not in done]
-        work = _parts(run, data, rows, asked, todo, stop)
-        for number, certs in engine(net, asked, work) if todo else ():
-            _write(run, number, certs, tally)
-            tally.add(certs)
+    with engine_of(asked) as (chosen, there):
+        # Whoever drives a cluster may have no such device.
+        here = there if there.engine == "local" else dataclasses.replace(there, device=None)
+        sample = Worker(net, here).sample()
+        wanted = _plan(data, asked, rows, asked.part_rows or rows_per_part(sample, _good_rows(net, there, len(rows))))
+        target = Path(out)
+        make_folder(target)
+        with locked(target):
+            tally = Tally()
+            if (target / HEADER).exists():
+                if not resume:
+                    raise InputError(
+                        f"{target} already holds a run; go on with it (--resume), or choose another folder"
+                    )
+                run = _same(Run.open(target), wanted, asked, sample)
+                remove_leftovers(target)
+                for k in run.finished():
+                    tally.add(_finished(run, k))
+                right = None
+            else:
+                right = _count_right(net, data, rows, here)
+                run = Run.create(target, sample, wanted)
+            done = set(run.finished())
+            todo = [k for k in range(run.n_parts) if k not in done]
+            there = dataclasses.replace(there, workers=max(1, min(there.workers or 1, len(todo))))
             if watch:
-                watch.advance(tally)
+                watch.begin(Start(run, data, str(there.device), there.workers or 1, tally.count, right))
+            if todo:
+                work = _parts(run, data, rows, asked, todo, stop)
+                with contextlib.closing((engine or chosen)(net, there, work)) as found:
+                    for number, certs in found:
+                        _write(run, number, certs, tally)
+                        tally.add(certs)
+                        if watch:
+                            watch.advance(tally)
     return Outcome(run, tally, tally.count == run.plan.inputs)
 
 
@@ -188,7 +190,7 @@ def _count_right(net: Network, data: Dataset, rows: np.ndarray, settings: Settin
 # --- the plan
 
 
-def _plan(net: Network, data: Dataset, settings: Settings, rows: np.ndarray, sample: Certificates) -> Plan:
+def _plan(data: Dataset, settings: Settings, rows: np.ndarray, part_rows: int) -> Plan:
     labels = _labels(data, rows, settings)
     kept = "labels" if labels is not None else "decisions" if settings.within is None else "outputs"
     about = {
@@ -198,19 +200,23 @@ def _plan(net: Network, data: Dataset, settings: Settings, rows: np.ndarray, sam
     numbers = rows.tolist()
     ids = [data.ids(k) for k in numbers]
     tell = sum(map(len, ids)) <= _MOST_IDS and ids != [str(k) for k in numbers]
-    part_rows = settings.part_rows or rows_per_part(sample, _affordable_rows(net, settings))
     return Plan(len(rows), part_rows, about, settings.plain(), ids if tell else None)
 
 
-def _affordable_rows(net: Network, settings: Settings) -> int:
-    """Rows that take some 20 seconds: an interrupted run loses, and an end that is asked for waits, no longer.
+def _good_rows(net: Network, settings: Settings, inputs: int) -> int:
+    """Rows that take some 20 seconds: an interrupted run loses, and an end that is asked for waits, no longer. Fewer
+    where workers would be without a part, or wait for the last one.
 
     The work of a bound is about (neurons) x (multiplications of a forward pass).
     """
     neurons = sum(net.nodes[i].size for i in net.preactivations)
     products = sum(n.size * n.op.weight[0].numel() for n in net.nodes if isinstance(n.op, Linear | Conv))
-    elsewhere = device_of(settings).type != "cpu"
-    return int(max(1, min(_MOST_ROWS[elsewhere], _MOST_WORK[elsewhere] // max(1, neurons * products))))
+    elsewhere = settings.device != "cpu"
+    most = min(_MOST_ROWS[elsewhere], _MOST_WORK[elsewhere] // max(1, neurons * products))
+    workers = settings.workers or 1
+    if workers > 1:
+        most = min(most, inputs // (_PARTS_EACH * workers))
+    return max(1, int(most))
 
 
 def _same(run: Run, wanted: Plan, settings: Settings, sample: Certificates) -> Run:

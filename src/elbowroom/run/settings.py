@@ -20,6 +20,7 @@ REGIONS = ("uniform", "box", "box-asymmetric", "ellipsoid", "l1")
 BOUNDS = ("adaptive", "combined", "quadratic", "simple", "fast")
 MARGINS = ("direct", "logits")
 SOLVERS = ("sequential", "augmented-lagrangian")
+ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,9 @@ class Settings:
     memory: int | str | None = None
     batch: int | None = None
     part_rows: int | None = None
+    engine: str = "local"
+    workers: int | None = None
+    address: str | None = None
 
     @staticmethod
     def of(given: Mapping[str, Any], where: Callable[[str], str] = lambda name: name) -> Settings:
@@ -134,6 +138,9 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "memory": values.size,
     "batch": values.count(1),
     "part_rows": values.count(1),
+    "engine": values.one_of(*ENGINES),
+    "workers": values.count(1),
+    "address": values.text,
 }
 _CLAIM = (
     "predicted", "within", "region", "domain", "max_eps", "frozen", "importance", "bounds", "margin", "solver",

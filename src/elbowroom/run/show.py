@@ -33,6 +33,7 @@ def status_of(run: Run) -> dict[str, Any]:
         "parts_done": len(finished),
         "complete": done == run.plan.inputs,
         "writer": writer,
+        "resume": how_to_go_on(run.folder) if (run.plan.settings or {}).get("data") else None,
     }
 
 
@@ -52,7 +53,7 @@ def show_status(status: dict[str, Any]) -> None:
     elif status["writer"]:
         print(f"running: {status['writer']}")
     else:
-        print(f"not running; go on with: {how_to_go_on(status['run'])}")
+        print(f"not running; go on with: {status['resume'] or 'run_dataset(..., resume=True), as it was begun'}")
 
 
 def how_to_go_on(folder: object) -> str:

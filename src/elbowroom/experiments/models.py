@@ -1,0 +1,118 @@
+"""The networks of the paper's tables and figures, what it reports of each, and in which sizes they are reproduced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from elbowroom.train import PGD
+
+TAU = 0.1  # of the adversary the robust models are trained against; pixels lie in [-1, 1]
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A row of the paper's tables 1 and 3."""
+
+    accuracy: float  # per cent, clean
+    uniform: float
+    nonuniform: float
+    ratio: float
+    mean_cosine: float
+    least_cosine: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """One network: `data`, all or two of its `classes`, hidden layers of `widths`, trained against PGD or not."""
+
+    data: str
+    widths: tuple[int, ...]
+    robust: bool
+    classes: tuple[str, ...] | None = None
+    reported: Reported | None = None
+
+    @property
+    def name(self) -> str:
+        what = f"{self.widths[0]}" if self.classes is None else "v".join(self.classes)
+        return f"{self.data}-{what}-{'robust' if self.robust else 'normal'}"
+
+    @property
+    def architecture(self) -> str:
+        return "-".join(map(str, self.widths))
+
+
+def _pair(data: str, width: int, normal: Reported, robust: Reported) -> tuple[Model, Model]:
+    return tuple(Model(data, (width,) * 3, r, None, row) for r, row in ((False, normal), (True, robust)))  # type: ignore[return-value]
+
+
+MAIN = (
+    *_pair(
+        "mnist", 100,
+        Reported(99.2, 0.0295, 0.0349, 1.183, 0.9548, 0.2304), Reported(98.1, 0.0692, 0.1678, 2.425, 0.9957, 0.9155),
+    ),
+    *_pair(
+        "mnist", 300,
+        Reported(98.0, 0.0309, 0.0350, 1.133, 0.9774, 0.5038), Reported(98.9, 0.0507, 0.1404, 2.769, 0.9964, 0.9104),
+    ),
+    *_pair(
+        "mnist", 500,
+        Reported(98.5, 0.0319, 0.0360, 1.129, 0.9874, 0.6367), Reported(98.8, 0.0436, 0.1167, 2.677, 0.9941, 0.8920),
+    ),
+    *_pair(
+        "fashion-mnist", 1024,
+        Reported(90.4, 0.0134, 0.0141, 1.052, 0.9805, 0.5652), Reported(88.4, 0.0208, 0.0306, 1.468, 0.9752, 0.7166),
+    ),
+    *_pair(
+        "svhn", 1024,
+        Reported(84.3, 0.0022, 0.0072, 3.273, 0.9836, 0.7129), Reported(78.2, 0.0054, 0.0281, 5.204, 0.9952, 0.9339),
+    ),
+)  # fmt: skip
+PAIRS = (("1", "7"), ("3", "8"), ("1", "2"))
+BINARY = tuple(Model("mnist", (100,) * 3, robust, pair) for pair in PAIRS for robust in (False, True))
+TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "svhn": "SVHN", "digits": "digits 8x8"}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is done. `FULL` is what the tables are about; the others show on a small machine that all works.
+
+    `shrink`: hidden widths of the paper -> widths used. `n_train`: training images at most. `epochs`, `batch`, `rate`:
+    of training; `batch` by data set. `adversary`: of the robust models. `inputs`: of the test set, certified each way;
+    `every`: up to so many with the paper's bounds, for the cosines. `lagrangian`: inputs certified with the paper's
+    own solver, of `steps` steps. `maps`: inputs of a model of two classes.
+    """
+
+    name: str
+    epochs: int = 60
+    rate: float = 1e-3
+    weight_decay: float = 1e-4
+    batch: dict[str, int] = field(default_factory=dict)
+    adversary: PGD = field(default=PGD(TAU, steps=20))
+    n_train: int | None = None
+    inputs: int = 1000
+    every: int | None = None
+    lagrangian: int = 100
+    steps: int = 400
+    maps: int = 20
+    shrink: dict[int, int] = field(default_factory=dict)
+
+    def batch_of(self, model: Model) -> int:
+        return self.batch.get(model.data if model.classes is None else "two classes", 1000)
+
+    def of(self, model: Model) -> Model:
+        """The model in this size."""
+        return replace(model, widths=tuple(self.shrink.get(w, w) for w in model.widths))
+
+
+# Smaller sets get smaller batches, so that all models make about as many steps.
+FULL = Size("full", batch={"svhn": 250, "two classes": 200})
+QUICK = Size(
+    "quick", epochs=12, batch=dict.fromkeys(("mnist", "fashion-mnist", "svhn", "two classes"), 100), n_train=4000,
+    adversary=PGD(TAU, steps=5, step=0.5), inputs=32, every=64, lagrangian=6, steps=100, maps=6,
+    shrink={100: 32, 300: 48, 500: 64, 1024: 64},
+)  # fmt: skip
+TINY = replace(
+    QUICK, name="tiny", epochs=8, rate=1e-2, n_train=600, inputs=6, every=9, lagrangian=2, steps=8, maps=8,
+    batch=dict.fromkeys(QUICK.batch, 50), shrink={100: 16, 300: 18, 500: 20, 1024: 20},
+)  # fmt: skip
+SIZES = {size.name: size for size in (FULL, QUICK, TINY)}
