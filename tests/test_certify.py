@@ -11,7 +11,7 @@ from elbowroom.certificate import Certificates
 from elbowroom.certify import certify
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
-from elbowroom.network.graph import Network
+from elbowroom.network.graph import About, Network
 from elbowroom.regions.input_set import InputSet
 from elbowroom.regions.shapes import L1, Box, Ellipsoid, Oblique, Region, Uniform
 from elbowroom.solvers.augmented_lagrangian import AugmentedLagrangian
@@ -345,6 +345,8 @@ def test_statuses():
         ({"max_eps": "large"}, "max_eps"),
         ({"solver": Sequential}, "solver object"),
         ({"memory": -1}, "memory"),
+        ({"precision": "float16"}, "precision"),
+        ({"batch": 0}, "batch"),
         ({"device": "foo"}, "device"),
         ({"region": Uniform(scale=torch.ones(4))}, "scale"),
         ({"spec": linear_specification(torch.ones(1, 7))}, "outputs"),
@@ -411,3 +413,48 @@ def test_regions_of_no_size_are_not_certified_and_caps_are_kept():
     assert tiny.status == ("certified",)
     assert (tiny.upper - tiny.x <= 1e-11).all()
     assert (tiny.x - tiny.lower <= 1e-11).all()
+
+
+def test_search_in_float64_gives_the_same_regions():
+    net, x = network(3), inputs(6, 3)
+    single, double = certify(net, x), certify(net, x, precision="float64")
+    assert single.status == double.status
+    torch.testing.assert_close(single.geomean, double.geomean, rtol=1e-3, atol=0)
+
+
+def test_search_in_float64_finds_regions_that_float32_cannot():
+    """Weights of 1e6 that cancel: margins in float32 are noise."""
+    w = torch.tensor([[1e6, -1e6], [1e6, -1e6 + 1]], dtype=torch.float64)
+    net = Network.chain((2,), [ops.Linear(w), ops.ReLU(), ops.Linear(torch.tensor([[1.0, -1.0], [0.0, 0.0]]).double())])
+    x = torch.tensor([[1.0, 0.5], [2.0, -3.0]]).double()
+    certs = certify(net, x, precision="float64")
+    assert certs.certified.all() and (certs.geomean > 0).all()
+
+
+def test_features_are_frozen_by_name_and_limits_given_per_channel():
+    generator = torch.Generator().manual_seed(0)
+    ops_ = [ops.Reshape((-1,)), ops.Linear(torch.randn(3, 12, generator=generator))]
+    plain = Network.chain((3, 2, 2), ops_)
+    names = tuple(f"f{k}" for k in range(12))
+    net = Network(plain.nodes, "max", About(features=names))
+    x = torch.randn(4, 3, 2, 2, generator=generator).double()
+    by_name = certify(net, x, frozen=["f0", "f7"])
+    mask = torch.tensor([name in ("f0", "f7") for name in names])
+    by_mask = certify(net, x, frozen=mask)
+    assert torch.equal(by_name.eps, by_mask.eps)
+    assert (by_name.eps.flatten(1)[:, mask] == 0).all() and (by_name.eps.flatten(1)[:, ~mask] > 0).all()
+    capped = certify(net, x, max_eps=[1e-6, 1.0, 1.0])
+    assert (capped.eps[:, 0] <= 1e-6).all() and (capped.eps[:, 1:] > 1e-6).all()
+    with pytest.raises(InputError, match="no feature 'f12'"):
+        certify(net, x, frozen=["f12"])
+    with pytest.raises(InputError, match="have none"):
+        certify(plain, x, frozen=["f1"])
+
+
+def test_a_domain_is_the_cap_where_units_differ():
+    """The second feature's unit is a millionth of the first's: 1000 uniform radii would be next to nothing of it."""
+    net = Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 1e-7], [-1.0, -1e-7]]).double())])
+    x = torch.tensor([[1.0, 1e5]]).double()
+    certs = certify(net, x, domain=([0.0, 0.0], [2.0, 1e6]))
+    assert certs.certified.all()
+    assert float(certs.upper[0, 1] - certs.lower[0, 1]) > 0.9e6

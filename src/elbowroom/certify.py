@@ -1,7 +1,7 @@
 """`certify`: the largest region around each input in which the specification provably holds.
 
-The only place that writes the status "certified". The search runs in float32; the verdict is the strict check on the
-very corners that are stored, and the region shrinks in tiny steps until it passes.
+The only place that writes the status "certified". The search runs in float32 (or float64); the verdict is the strict
+check on the very corners that are stored, and the region shrinks in tiny steps until it passes.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ SOLVERS: dict[str, type[Sequential] | type[AugmentedLagrangian]] = {
     "sequential": Sequential,
     "augmented-lagrangian": AugmentedLagrangian,
 }
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 CAP = 1000.0  # without domain or max_eps, no feature may reach farther than this many uniform radii
 _FARTHEST = 1e6  # and no uniform radius is looked for beyond this many times the input's size
 
@@ -60,6 +61,7 @@ def certify(
     memory: int | str | None = None,
     deployed: str | None = None,
     batch: int | None = None,
+    precision: str = "float32",
 ) -> Certificates:
     """The largest certified region around each input.
 
@@ -75,7 +77,8 @@ def certify(
     per feature and input.
     `delta`: by how much margins must exceed zero. `memory`: what the work may take, in bytes or as "4GiB"; default,
     half of what is free. `batch`: how many inputs at a time; default, what fits. `deployed`: "float32" to certify also
-    the network as executed in float32 (see docs/soundness.md).
+    the network as executed in float32 (see docs/soundness.md). `precision`: in which the search runs, "float32" or
+    "float64" (slower; for networks whose values span many orders of magnitude). The verdict is float64 in any case.
 
     >>> certs = er.certify(net, x, domain=(0, 1))
     >>> certs.status[0], certs.eps[0], certs.ratio[0]
@@ -92,6 +95,8 @@ def certify(
         raise InputError(f"solver must be a name or a solver object such as er.Sequential(), got {solver!r}")
     if not isinstance(delta, int | float) or not delta >= 0:
         raise InputError(f"delta must not be negative, got {delta}")
+    if precision not in PRECISIONS:
+        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise InputError(f"batch must be a positive number of inputs, got {batch!r}")
     try:
@@ -112,6 +117,7 @@ def certify(
         told_spec=spec is not None,
         hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(),
         deployed=deployed,
+        dtype=PRECISIONS[precision],
     )
     limits = limits_of(net, points, domain, frozen, importance, max_eps)
     work64 = net.cast(torch.float64, where)
@@ -143,6 +149,7 @@ def certify(
     settings = {
         "region": repr_of(shape_of), "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
+        "precision": precision,
         "p": shape_of.p if shape_of.p != torch.inf else "inf", "deployed": deployed,
         "network_hash": network_hash(net),
     }  # fmt: skip
@@ -205,6 +212,7 @@ class _Task:
     told_spec: bool
     hints: Hints
     deployed: str | None
+    dtype: torch.dtype  # of the search
 
     def run(
         self, points: Tensor, outputs: Tensor, labels: Tensor, spec: Specification, limits: Limits
@@ -268,14 +276,15 @@ class _Task:
         self, points: Tensor, outputs: Tensor, spec: Specification, limits: Limits, work: Work, rows: Tensor
     ) -> dict[str, Tensor]:
         device = points.device
-        net32, spec32 = self.net.cast(torch.float32, device), spec.cast(torch.float32, device)
+        dtype = self.dtype
+        net, rounded = self.net.cast(dtype, device), spec.cast(dtype, device)
         x64 = points.flatten(1)
-        at_input = spec.margins(outputs).amin(1).float() - self.delta
+        at_input = spec.margins(outputs).amin(1).to(dtype) - self.delta
 
         def margins(inputs: InputSet, index: Tensor) -> Tensor:
-            return self.evaluate(net32, inputs, spec32.part(_positions(rows, index))) - self.delta
+            return self.evaluate(net, inputs, rounded.part(_positions(rows, index))) - self.delta
 
-        def place(cap: Tensor, dtype: torch.dtype = torch.float32) -> Placed:
+        def place(cap: Tensor, dtype: torch.dtype = dtype) -> Placed:
             return self.region.place(limits.room(x64, cap, self.region.rotated).to(dtype), self.net.input_shape)
 
         # The uniform radius first: it is the baseline, the start, and what caps are measured in.
@@ -284,7 +293,7 @@ class _Task:
         cap = torch.where(own.isfinite(), own, _FARTHEST * size)
         problem = Problem(place(cap), margins, rows, at_input, work)
         scale = self.region.scale(problem.region.room)
-        guess = (0.02 * x64.abs().mean(1).clamp_min(1e-3)).float() / scale.amax(1)
+        guess = (0.02 * x64.abs().mean(1).clamp_min(1e-3)).to(dtype) / scale.amax(1)
         radius = uniform_radius(problem, scale, guess)
         found = radius > 0
         reach = CAP * (radius[:, None] * scale.amax(1, keepdim=True)).double()
@@ -306,7 +315,7 @@ class _Task:
         """Shrinks regions until their margins also pay for the errors of the network as executed."""
         claim = Claim.of(region, torch.minimum(theta.double(), region.caps), limits, self._is_box())
         short = self.delta - self._prove(claim, spec).amin(1)
-        short = torch.where(torch.isfinite(short), short, torch.inf).clamp_min(0).float()[:, None]
+        short = torch.where(torch.isfinite(short), short, torch.inf).clamp_min(0).to(self.dtype)[:, None]
         plain = problem.evaluate
 
         def margins(inputs: InputSet, index: Tensor) -> Tensor:

@@ -170,7 +170,7 @@ def begun(tmp_path):
 
 
 def test_control_c_reaches_all_and_stops_one(begun):
-    """As the terminal does it: the signal goes to the whole group. It comes while workers start, and later once more."""
+    """As the terminal does it: the signal goes to the whole group."""
     process, out = begun
     until(lambda: len(children(process.pid)) == 2 and list((out / "parts").glob("*")))
     workers = children(process.pid)

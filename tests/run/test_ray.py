@@ -1,12 +1,17 @@
 """Workers on a Ray cluster: the same results, and deaths of workers and nodes survived."""
 
 import builtins
+import contextlib
 import os
+import re
 import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
-from small import assert_same_rows, assert_same_within, dataset, labels_for, network, points
+from small import assert_same_rows, assert_same_within, dataset, files, labels_for, network, points
 
 import elbowroom as er
 from elbowroom.errors import InputError
@@ -21,6 +26,7 @@ X = points(COUNT, n=10)
 DATA = dataset(X, labels_for(NET, X, wrong=(7, 50)))
 STORE = 100 << 20  # bytes
 
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -70,6 +76,7 @@ class Interferer:
             self.act = None
 
 
+@linux
 def test_a_cluster_on_this_machine(two_cores, here, tmp_path):
     """As many workers as there is room for; one is killed under way."""
     watch = Interferer(20, lambda: os.kill(_pids()[0], signal.SIGKILL))
@@ -78,18 +85,18 @@ def test_a_cluster_on_this_machine(two_cores, here, tmp_path):
     assert_same_rows(here, found)
 
 
-def _pids():
-    """Of the processes of actors on this machine; Ray gives them the name of the actor."""
-    found = []
-    for place in os.listdir("/proc"):
-        if place.isdigit():
-            try:
-                with open(f"/proc/{place}/cmdline", "rb") as file:
-                    if file.read().startswith(b"ray::_Actor"):
-                        found.append(int(place))
-            except OSError:
-                continue
+def command_lines():
+    """Of the processes of this machine, by number."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return found
+
+
+def _pids():
+    """Of workers on this machine; Ray gives their processes the name of the class."""
+    return [pid for pid, line in command_lines().items() if line.startswith("ray::_Actor")]
 
 
 @pytest.mark.slow
@@ -131,6 +138,43 @@ def test_a_node_dies(ray, here, tmp_path):
         cluster.shutdown()
 
 
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_stopped(ray, tmp_path, number):
+    """The command, with a cluster of its own: it stops in good order, and takes that cluster with it, also where it
+    is killed."""
+    model, data = files(tmp_path, 4000)
+    out = tmp_path / "run"
+    arguments = ("--out", out, "--device", "cpu", "--engine", "ray", "--workers", 2, "--part-rows", 10)
+    with subprocess.Popen(
+        [sys.executable, "-m", "elbowroom", "certify", model, data, *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        until(lambda: list((out / "parts").glob("*.parquet")))
+        session = re.findall(r"--session-name=(\S+)", "\n".join(command_lines().values()))
+        assert session
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does it
+        else:
+            process.send_signal(number)
+        _, errors = process.communicate(timeout=120)
+    certs = er.Certificates.load(out)
+    assert 10 <= len(certs) < 4000 and "Traceback" not in errors
+    if number != signal.SIGKILL:
+        assert process.returncode == 130, errors
+        assert errors.splitlines()[-1].startswith(f"elbowroom: stopped at {len(certs):,} of 4,000 inputs, all saved")
+        assert len(errors.splitlines()) < 12, errors  # Ray is quiet
+    until(lambda: not any(name in line for line in command_lines().values() for name in session))
+
+
+def until(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
+
+
 # --- without a cluster
 
 
@@ -157,9 +201,10 @@ def test_devices(ray):
 
 @pytest.mark.parametrize("address", ["nosuch", "127.0.0.1:1", "127.0.0.1:99999", ":0"])
 def test_addresses_that_are_none(ray, address):
+    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(InputError, match=f"no Ray cluster .* at {address}: "), connected(Settings(address=address)):
         pass
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_other_versions_are_refused():
