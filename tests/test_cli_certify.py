@@ -91,6 +91,7 @@ def test_flags_become_settings(given, place, tmp_path):
         "limit": "4", "offset": "1", "indices": "0-9,17", "seed": "3", "region": "box-asymmetric",
         "max-eps": "0.5", "frozen": "1", "bounds": "combined", "margin": "logits", "delta": "1e-3",
         "deployed": "float32", "memory": "1GiB", "batch": "2", "part-rows": "3", "solver": "sequential",
+        "precision": "float64", "workers": "1", "engine": "local",
     }  # fmt: skip
     more = ["--shuffle", "--predicted", "--domain", "-600,600", "--domain", "2=-500,500", "--importance", "0=2"]
     more += ["--importance", "2=3", "--solver-option", "gradients=2"]
@@ -106,7 +107,11 @@ def test_flags_become_settings(given, place, tmp_path):
     certs = er.Certificates.load(tmp_path)
     assert len(certs) == 4 and certs.settings["region"] == "Box(asymmetric)" and certs.network.decision == "min"
     assert certs.settings["bounds"] == "combined" and certs.settings["deployed"] == "float32"
-    assert certs.settings["delta"] == 1e-3 and "gradients=2" in certs.settings["solver"]
+    assert (
+        certs.settings["precision"] == "float64"
+        and certs.settings["delta"] == 1e-3
+        and "gradients=2" in certs.settings["solver"]
+    )
     assert [node.name for node in certs.network.nodes[1:4]] == ["scale", "normalise_mean", "normalise_std"]
     assert "what the network decides stays" in result.stderr
 
@@ -165,6 +170,29 @@ def test_accuracy_near_chance(given, place, tmp_path):
     assert good("show", tmp_path / "a").stdout.splitlines()[1].split() == ["0.00%", "-", "-", "-", "0", "of", "20"]
     good(*wrong, "--out", tmp_path / "b", "--predicted", "--limit", 2)
     assert Run.open(tmp_path / "b").plan.data["kept"] == "decisions"
+
+
+def test_labels_the_network_does_not_know(place, tmp_path):
+    x = np.load(place / "data.npz")["x"]
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(20) % 5)
+    given = ("certify", place / "net.elbowroom", tmp_path / "data.npz", "--device", "cpu", "--out", tmp_path / "run")
+    result = good(*given)
+    assert "warning: 8 of 20 labels are no class of the network, whose classes are 0 to 2" in result.stderr
+    assert "error: 8\n" in result.stdout
+
+
+def test_numbers_that_are_missing(place, tmp_path):
+    lines = (place / "data.csv").read_text().splitlines()
+    lines[3] = "," + lines[3].partition(",")[2]
+    (tmp_path / "holes.csv").write_text("\n".join(lines))
+    given = ("certify", place / "net.elbowroom", tmp_path / "holes.csv", "--label-column", "kind", "--device", "cpu")
+    assert "    input 2: no finite number in feature 'age'\n" in good(*given, "--out", tmp_path / "run").stdout
+
+
+def test_workers(given, tmp_path):
+    result = good(*given, "--out", tmp_path / "run", "--workers", 2)
+    assert "on cpu by 2 workers" in result.stderr and "10 parts of up to 2 inputs" in result.stderr
+    assert "20 of 20" in result.stdout
 
 
 # --- settings from a file
@@ -233,7 +261,19 @@ def test_interrupted(given, tmp_path, monkeypatch):
     [
         (("certify",), "give the folder of the run: --out RUN"),
         (("certify", "--out", "{tmp}/run"), "give a model and data"),
-        (("certify", "--resume", "--out", "{tmp}/run"), "give a model and data"),
+        (("certify", "--resume", "--out", "{tmp}/run"), "run holds no run to go on with; begin one"),
+        (
+            ("certify", "{place}/net.elbowroom", "digits", "--out", "{tmp}/run"),
+            "digits does not fit {place}/net.elbowroom: input_shape is (1, 8, 8), but the model takes (3,)",
+        ),
+        (
+            ("certify", "{place}/net.elbowroom", "{place}/data.npz", "--out", "{tmp}/run", "--address", "auto"),
+            "only the engine ray uses",
+        ),
+        (
+            ("certify", "{place}/net.elbowroom", "{place}/data.npz", "--out", "{tmp}/run", "--engine", "rya"),
+            "--engine must be one of local, ray; did you mean ray?, got 'rya'",
+        ),
         (("certify", "{place}/net.elbowroom", "--out", "{tmp}/run"), "give a model and data"),
         (("certify", "{tmp}/none.onnx", "{place}/data.npz", "--out", "{tmp}/run"), "none.onnx"),
         (("certify", "{place}/net.elbowroom", "nosuch", "--out", "{tmp}/run"), "'nosuch' is no file"),
@@ -247,7 +287,8 @@ def test_interrupted(given, tmp_path, monkeypatch):
     ],
 )
 def test_what_is_refused(place, tmp_path, arguments, words):
-    assert words in refused(*(a.format(tmp=tmp_path, place=place) for a in arguments))
+    said = refused(*(a.format(tmp=tmp_path, place=place) for a in arguments))
+    assert words.format(tmp=tmp_path, place=place) in said
     assert not (tmp_path / "run").exists()
 
 

@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -85,3 +86,34 @@ def test_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match="pip install"):
         plot.histogram(tmp_path / "no.png", {"normal": EPS})
+
+
+def counted(eps, uniform=0.1, geomean=0.2):
+    edges = np.geomspace(1e-3, 10, 61)
+    return plot.Counted(edges, np.histogram(eps.flatten().numpy(), edges)[0], uniform, geomean)
+
+
+def test_histograms_of_what_was_counted(tmp_path):
+    panels = {f"set {k}": {"normal": counted(EPS), "robust": counted(k * EPS)} for k in (2, 3, 4, 5)}
+    files = plot.histograms([tmp_path / "h.png", tmp_path / "h.svg"], panels, tau=0.1, title="all")
+    assert is_png(files[0]) and "</svg>" in files[1].read_text()
+    for nothing in ({}, {"a": {"normal": counted(0 * EPS)}}):
+        with pytest.raises(InputError):
+            plot.histograms(tmp_path / "no.png", nothing)
+
+
+def test_quantiles_of_what_was_counted():
+    edges = np.array([1.0, 2.0, 3.0, 4.0])
+    found = plot.Counted(edges, np.array([1, 998, 1]), 1.0, 1.0)
+    assert plot._quantile(found, 0.0005) == 1 and plot._quantile(found, 0.01) == 2
+    assert plot._quantile(found, 0.9) == 3 and plot._quantile(found, 0.9995) == 4
+
+
+def test_score_maps(tmp_path):
+    files = plot.score_maps(
+        [tmp_path / "s.png"], {"a": {"normal": EPS[0], "robust": EPS[1]}, "b": {"robust": 3 * EPS[0]}}, title="room"
+    )
+    assert is_png(files[0])
+    for maps in ({}, {"a": {"normal": EPS}}, {"a": {"normal": 0 * EPS[0]}}):
+        with pytest.raises(InputError):
+            plot.score_maps(tmp_path / "no.png", maps)

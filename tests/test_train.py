@@ -9,7 +9,7 @@ from torch import nn
 import elbowroom as er
 from elbowroom.data.embedded import Dataset, digits, voronoi
 from elbowroom.errors import InputError
-from elbowroom.train import PGD, _perturb, accuracy, mlp, pgd_attack, train
+from elbowroom.train import ACTIVATIONS, PGD, _perturb, accuracy, accuracy_under, convnet, mlp, pgd_attack, train
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +94,36 @@ def test_adversarial_training_withstands_attacks():
         attack = pgd_attack(model, y, (x - 0.3).clamp_min(-1), (x + 0.3).clamp_max(1))
         shares.append(1 - float(attack.found.double().mean()))
     assert shares[1] > shares[0] + 0.15
+
+
+def test_accuracy_under_attack(squares):
+    model, _ = train([16], squares, epochs=20, rate=1e-2)
+    x, y = squares.x_test, squares.y_test
+    lower, upper = (x - 0.2).clamp_min(-1), (x + 0.2).clamp_max(1)
+    found = pgd_attack(model, y, lower, upper, steps=5, step=0.5, starts=2).found
+    under = accuracy_under(model, x, y, PGD(0.2, steps=5, step=0.5), -1, 1, starts=2)
+    assert under == pytest.approx(1 - float(found.double().mean())) and under < accuracy(model, x, y)
+    assert accuracy_under(model, x, y, PGD(1e-9, steps=1), -1, 1) == pytest.approx(accuracy(model, x, y))
+
+
+def test_convolutions(squares):
+    data = digits()
+    model, report = train([16], data, channels=[4, 8], epochs=4, rate=1e-2)
+    assert report.test_accuracy > 0.7
+    net = er.load(model, input_shape=(64,))
+    assert torch.allclose(net(data.x_test), model(data.x_test), atol=1e-5)
+    again, _ = train([16], data, channels=[4, 8], epochs=4, rate=1e-2)
+    assert same(model, again)
+    for shape, channels in (((2,), [4]), ((8, 8), []), ((8, 8), [0]), ((1, 8, 8), [2, 2, 2, 2])):
+        with pytest.raises(InputError):
+            convnet(shape, channels, [4], 3)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_activation_can_be_certified(squares, name):
+    model = mlp([2, 6, 4], ACTIVATIONS[name], generator=torch.Generator().manual_seed(0))
+    certs = er.certify(er.load(model, input_shape=(2,)), squares.x_test[:3])
+    assert set(certs.status) == {"certified"}
 
 
 def test_attack_reports_points_that_change_the_label(squares):

@@ -196,6 +196,10 @@ def certify(
     delta: Annotated[
         str | None, _flag(_SEARCH, "By how much margins must exceed zero; default: 1e-4.", metavar="NUMBER")
     ] = None,
+    precision: Annotated[
+        str | None,
+        _flag(_SEARCH, "float32 (default) or float64: of the search; proofs are float64.", metavar="NAME"),
+    ] = None,
     device: Annotated[
         str | None, _flag(_MACHINE, "cpu, cuda, cuda:1, ...; default: a GPU if there is one.", metavar="NAME")
     ] = None,
@@ -302,6 +306,59 @@ def check(
         show.show(report, certs)
     if not report:
         raise typer.Exit(1)
+
+
+@_command
+def verify(
+    model: Annotated[str, typer.Argument(help="The network: .onnx, .pt2, .elbowroom.", show_default=False)],
+    vnnlib: Annotated[
+        Path | None, typer.Option(help="A VNN-LIB query about the model's inputs and outputs.", show_default=False)
+    ] = None,
+    lower: Annotated[
+        str | None,
+        typer.Option(help="Of a box: a number for all features, numbers with commas, or a .npy.", show_default=False),
+    ] = None,
+    upper: Annotated[str | None, typer.Option(help="Of a box, likewise.", show_default=False)] = None,
+    label: Annotated[
+        int | None,
+        typer.Option(help="The decision to prove on the box; default: that of its midpoint.", show_default=False),
+    ] = None,
+    boxes: Annotated[
+        int | None, typer.Option(help="Give up after so many pieces of the box.", show_default=False, min=1)
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Give up after this time.", show_default=False, min=0)] = None,
+    input_shape: Annotated[
+        str | None, typer.Option(help="Of one input, such as 1,28,28; default: the model's.", show_default=False)
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="The model takes (scale * x - mean) / std.", show_default=False)
+    ] = None,
+    mean: Annotated[str | None, typer.Option(help="One number, or one per channel.", show_default=False)] = None,
+    std: Annotated[str | None, typer.Option(help="One number, or one per channel.", show_default=False)] = None,
+    decision: Annotated[str | None, typer.Option(help="max or min: which output decides.", show_default=False)] = None,
+    trust_pickle: Annotated[
+        bool, typer.Option("--trust-pickle", help="Read also models whose files run code.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Whether the decision is the same on a whole box, or the answer to a VNN-LIB query.
+
+    Exit status 0: it holds; 1: it is violated, and a counterexample is shown; 3: unknown; 2: something is wrong.
+    """
+    from elbowroom.run.settings import Settings
+    from elbowroom.vnnlib.show import run_verify
+
+    given = {"input_shape": input_shape, "scale": scale, "mean": mean, "std": std, "decision": decision}
+    read = Settings.of(given, lambda name: f"--{name.replace('_', '-')}")
+    limits: dict[str, Any] = {
+        name: value for name, value in {"boxes": boxes, "seconds": seconds}.items() if value is not None
+    }
+    code = run_verify(
+        model, vnnlib, lower, upper, label, json=json, trust_pickle=trust_pickle,
+        **{name: getattr(read, name) for name in given}, **limits,
+    )  # fmt: skip
+    if code:
+        raise typer.Exit(code)
 
 
 @_command

@@ -99,12 +99,13 @@ class Budget:
 
 
 def _jacobian_bytes(net: Network) -> int:
-    """About what the Jacobians of all layers take for one input, half of all neurons being undecided."""
+    """What the Jacobians of all layers take for one input at most: all neurons undecided, two rows each. Where they do
+    not fit they are computed again for every margin, which costs far more than smaller batches do."""
     before = net.n_inputs
     total = 0
     for i in net.relaxed:
         size = net.nodes[net.nodes[i].inputs[0]].size
-        total += 4 * size * before
+        total += 8 * size * before
         before += 4 * net.nodes[i].size
     return total
 

@@ -61,7 +61,7 @@ class Arctan(nn.Module):
     """torch has the function, but no module of it."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.arctan(x)
+        return torch.atan(x)
 
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {

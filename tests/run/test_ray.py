@@ -20,7 +20,7 @@ from elbowroom.run.runner import run_dataset
 from elbowroom.run.settings import Settings
 from elbowroom.run.transport import network_bytes
 
-COUNT = 120
+COUNT = 60
 NET = network(sizes=(10, 30, 30, 4))
 X = points(COUNT, n=10)
 DATA = dataset(X, labels_for(NET, X, wrong=(7, 50)))
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 
 
 def run(out, watch=None, resume=False, **given):
-    found = Settings.of({"part_rows": 5, "device": "cpu", "engine": "ray", **given})
+    found = Settings.of({"part_rows": 3, "device": "cpu", "engine": "ray", **given})
     done = run_dataset(NET, DATA, out, found, watch=watch, resume=resume)
     assert done.complete and sorted(p.name for p in out.iterdir()) == ["network.elbowroom", "parts", "run.json"]
     certs = er.Certificates.load(out)

@@ -185,7 +185,7 @@ def test_status(finished, tmp_path, capsys):
 
 def begun(run, right=None, done=0, domain=None):
     data = dataset(points(run.plan.inputs), name="points", domain=domain)
-    return Start(run, data, "cpu", done, right)
+    return Start(run, data, "cpu", 1, done, right, 0)
 
 
 def test_the_introduction(finished):

@@ -38,6 +38,8 @@ def certify_command(
         stored = Settings.of(Run.open(out).plan.settings or {})
         settings = dataclasses.replace(stored, **{name: getattr(settings, name) for name in given})
         own_network = "model" not in given
+    if resume and not given.keys() & {"model", "data"} and not (out / HEADER).exists():
+        raise InputError(f"{out} holds no run to go on with; begin one: elbowroom certify MODEL DATA --out RUN")
     if settings.data is None or (settings.model is None and not own_network):
         raise InputError("give a model and data: elbowroom certify MODEL DATA --out RUN")
     data = _data(settings)
@@ -89,10 +91,15 @@ def _data(settings: Settings) -> Dataset:
 
 
 def _network(settings: Settings, data: Dataset) -> Network:
-    net = load(
-        settings.model, data.shape, settings.mean, settings.std, settings.decision, scale=settings.scale,
-        layout=settings.layout, task=settings.task, features=data.features, trust_pickle=settings.trust_pickle,
-    )  # fmt: skip
+    try:
+        net = load(
+            settings.model, data.shape, settings.mean, settings.std, settings.decision, scale=settings.scale,
+            layout=settings.layout, task=settings.task, features=data.features, trust_pickle=settings.trust_pickle,
+        )  # fmt: skip
+    except InputError as error:
+        if str(error).startswith("input_shape "):  # which nobody may have given: it is the data's
+            raise InputError(f"{data.name} does not fit {settings.model}: {error}") from None
+        raise
     if data.classes is None or settings.within is not None:
         return net
     if len(data.classes) == net.n_outputs:

@@ -65,6 +65,7 @@ def arguments(settings: Settings, net: Network) -> dict[str, Any]:
         "importance": None if settings.importance is None else _spread(settings.importance, 1.0, net),
         "max_eps": None if settings.max_eps is None else _spread(settings.max_eps, math.inf, net),
         "delta": settings.delta,
+        "precision": settings.precision,
         "deployed": settings.deployed,
         "memory": settings.memory,
         "batch": settings.batch,
@@ -79,7 +80,7 @@ def device_of(settings: Settings) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise InputError(f"device {name!r} cannot be used here; try 'cpu' or 'cuda'") from None
+        raise InputError(f"device {name!r} cannot be used here; the device 'cpu' always can") from None
     return device
 
 

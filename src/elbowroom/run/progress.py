@@ -63,6 +63,11 @@ def introduction(start: Start) -> list[str]:
 def warnings(start: Start) -> list[str]:
     """What looks wrong before anything is certified."""
     count, classes = start.run.plan.inputs, start.run.network.n_outputs
+    if start.strange:
+        return [
+            f"warning: {start.strange:,} of {count:,} labels are no class of the network, whose classes are 0 to "
+            f"{classes - 1}; these inputs get no certificate; --predicted goes without labels"
+        ]
     if start.right is None or count < _FEW:
         return []
     chance = 1 / classes

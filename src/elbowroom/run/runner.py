@@ -48,7 +48,8 @@ class Watch(Protocol):
 @dataclass(frozen=True)
 class Start:
     """What is known before the first part: `right`, how many of the selected inputs the network gets right (None where
-    there is nothing to be right about, or where a run goes on); `done`: inputs certified before."""
+    there is nothing to be right about, or where a run goes on); `strange`: how many have a label that the network does
+    not know; `done`: inputs certified before."""
 
     run: Run
     data: Dataset
@@ -56,6 +57,7 @@ class Start:
     workers: int
     done: int
     right: int | None
+    strange: int
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,17 @@ def run_dataset(
             todo = [k for k in range(run.n_parts) if k not in done]
             there = dataclasses.replace(there, workers=max(1, min(there.workers or 1, len(todo))))
             if watch:
-                watch.begin(Start(run, data, str(there.device), there.workers or 1, tally.count, right))
+                watch.begin(
+                    Start(
+                        run,
+                        data,
+                        str(there.device),
+                        there.workers or 1,
+                        tally.count,
+                        right,
+                        _count_strange(net, data, rows, asked),
+                    )
+                )
             if todo:
                 work = _parts(run, data, rows, asked, todo, stop)
                 with contextlib.closing((engine or chosen)(net, there, work)) as found:
@@ -168,7 +180,7 @@ def _read(number: int, data: Dataset, index: np.ndarray, settings: Settings) -> 
         if unread is not None:
             faults[k] = unread
         else:
-            troubles[k] = data.trouble(int(index[k])) or ""
+            troubles[k] = (data.trouble(int(index[k])) or "").removeprefix(f"{index[k]}: ")
     return Part(number, index, x, _labels(data, index, settings), faults, troubles)
 
 
@@ -185,6 +197,11 @@ def _count_right(net: Network, data: Dataset, rows: np.ndarray, settings: Settin
         good = (net.decide(outputs).numpy() == labels[first : first + size]) & outputs.isfinite().all(1).numpy()
         right += int(good.sum())
     return right
+
+
+def _count_strange(net: Network, data: Dataset, rows: np.ndarray, settings: Settings) -> int:
+    labels = _labels(data, rows, settings)
+    return 0 if labels is None else int((labels >= net.n_outputs).sum())
 
 
 # --- the plan

@@ -66,6 +66,7 @@ class Settings:
     solver: str = "sequential"
     solver_options: dict[str, float] | None = None
     delta: float = 1e-4
+    precision: str = "float32"
     deployed: str | None = None
 
     device: str | None = None
@@ -133,6 +134,7 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "solver": values.one_of(*SOLVERS),
     "solver_options": values.options,
     "delta": values.not_negative,
+    "precision": values.one_of("float32", "float64"),
     "deployed": values.one_of("float32"),
     "device": values.text,
     "memory": values.size,
@@ -144,7 +146,7 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
 }
 _CLAIM = (
     "predicted", "within", "region", "domain", "max_eps", "frozen", "importance", "bounds", "margin", "solver",
-    "solver_options", "delta", "deployed",
+    "solver_options", "delta", "precision", "deployed",
 )  # fmt: skip
 
 

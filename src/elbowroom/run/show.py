@@ -90,12 +90,14 @@ def show_summary(summary: dict[str, Any]) -> None:
     accuracy = "-" if summary["accuracy"] is None else f"{summary['accuracy']:.2%}"
     table.add_row(accuracy, *(_size(summary[k]) for k in ("uniform", "non_uniform", "ratio")), certified)
     console.print(table)
-    print(f"region {summary['region']}; sizes: the geometric mean of an input's half-widths, then the inputs' mean")
+    print(f"region {summary['region']}; sizes: geometric mean of an input's half-widths, then mean of inputs")
+    print("ratio: non-uniform / uniform of this table")
     capped = summary["capped_share"]
     print(f"cap on eps: {summary['cap']}" + ("" if capped is None else f"; {capped:.1%} of the extents are at it"))
     _show_ratios(summary)
     _show_failures(summary)
-    print(f"time: {in_words(summary['seconds'])}")
+    each = summary["seconds"] / max(1, summary["done"])
+    print(f"computing time: {in_words(summary['seconds'])}, {each:.2g} s per input")
 
 
 def _show_ratios(summary: dict[str, Any]) -> None:

@@ -1,0 +1,72 @@
+"""elbowroom verify, as it is called."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import elbowroom as er
+from elbowroom import cli
+from elbowroom.network import operations as ops
+from support import mlp
+
+QUERY = """
+(declare-const X_0 Real) (declare-const X_1 Real) (declare-const Y_0 Real) (declare-const Y_1 Real)
+(assert (>= X_0 {low})) (assert (<= X_0 {high})) (assert (>= X_1 {low})) (assert (<= X_1 {high}))
+(assert (<= Y_0 {bound}))
+"""
+
+
+def run(*arguments):
+    result = CliRunner().invoke(cli.app, ["verify", *map(str, arguments)], env={"NO_COLOR": "1"})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("work") / "net.elbowroom"
+    er.save_network(mlp(np.random.default_rng(0), [2, 8, 2], ops.ReLU()).cast(torch.float32), path)
+    return path
+
+
+def test_boxes(model):
+    small = run(model, "--lower", "0.1,0.2", "--upper", "0.1001,0.2001")
+    assert small.exit_code == 0 and small.stdout.startswith("holds")
+    net = er.load(model)
+    label = int(net.decide(net(torch.tensor([[0.1, 0.2]], dtype=torch.float64))))
+    other = run(model, "--lower", "0.1,0.2", "--upper", "0.1001,0.2001", "--label", 1 - label, "--json")
+    found = json.loads(other.stdout)
+    assert other.exit_code == 1 and found["verdict"] == "violated" and len(found["counterexample"]["x"]) == 2
+    far = run(model, "--lower", -3, "--upper", 3, "--boxes", 1, "--decision", "min", "--scale", "1/100", "--mean", 0)
+    assert far.exit_code in (0, 1, 3)
+
+
+def test_queries(model, tmp_path):
+    path = tmp_path / "query.vnnlib"
+    net = er.load(model)
+    least = float(er.bounds(net, torch.full((1, 2), -1.0), torch.full((1, 2), 1.0)).lower[0, 0])
+    for bound, code, word in ((least - 1, 0, "unsat"), (1e3, 1, "sat")):
+        path.write_text(QUERY.format(low=-1, high=1, bound=bound))
+        result = run(model, "--vnnlib", path, "--seconds", 30)
+        assert result.exit_code == code and f"({word})" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "say what to verify"),
+        (("--lower", "0"), "say what to verify"),
+        (("--lower", "1", "--upper", "0"), "lower <= upper"),
+        (("--lower", "x", "--upper", "0"), "lower must be a number"),
+        (("--lower", "0", "--upper", "1", "--mean", "x"), "--mean must be a number"),
+        (("--vnnlib", "nosuch.vnnlib"), "cannot read nosuch.vnnlib"),
+        (("--vnnlib", "nosuch.vnnlib", "--upper", "1"), "leave off upper"),
+    ],
+)
+def test_what_is_refused(model, arguments, words):
+    result = run(model, *arguments)
+    assert result.exit_code == 2 and not result.stdout
+    assert result.stderr.startswith("elbowroom: ") and words in result.stderr and result.stderr.count("\n") == 1
