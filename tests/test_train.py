@@ -82,6 +82,18 @@ def test_the_adversary_stays_in_ball_and_domain(squares):
         for points in seen:
             assert float((points - x).abs().max()) <= 0.2 + 1e-6 and float(points.abs().max()) <= 1
         assert torch.equal(seen[0], x) is not random_start
+    free = _perturb(model, x, y, PGD(0.2, steps=5, clip=False), squares, generator)
+    assert float((free - x).abs().max()) <= 0.2 + 1e-6 and float(free.abs().max()) > 1
+
+
+def test_the_adversary_may_grow(squares, monkeypatch):
+    by = PGD(0.4, steps=1, ramp=4)
+    assert [by.at(e).tau for e in range(6)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
+    assert PGD(0.4).at(0).tau == 0.4
+    seen = []
+    monkeypatch.setattr("elbowroom.train._perturb", lambda model, x, y, by, *_: seen.append(by.tau) or x)
+    train([4], squares, epochs=3, batch=800, adversary=PGD(0.2, steps=1, ramp=2))
+    assert seen == pytest.approx([0.1, 0.2, 0.2])
 
 
 def test_adversarial_training_withstands_attacks():
@@ -145,7 +157,7 @@ def test_settings_that_make_no_sense(squares, wrong):
         train([4], squares, **wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"tau": 0.0}, {"steps": 0}, {"step": -1.0}])
+@pytest.mark.parametrize("wrong", [{"tau": 0.0}, {"steps": 0}, {"step": -1.0}, {"ramp": -1}])
 def test_adversaries_that_make_no_sense(wrong):
     with pytest.raises(InputError):
         PGD(**wrong)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -23,23 +23,32 @@ Model = Callable[[Tensor], Tensor]  # `b x *s` -> logits, `b x k`: a module or a
 
 @dataclass(frozen=True)
 class PGD:
-    """The adversary to train against: within `tau` of the input in every feature, and within the domain.
+    """The adversary to train against: within `tau` of the input in every feature, and (`clip`) within the domain.
 
     `steps` steps of `step` times `tau` along the sign of the gradient, from a random point of the ball or the input.
+    `ramp`: epochs over which a training adversary's tau grows to its full size; hard data otherwise leave a network at
+    the frequencies of the classes.
     """
 
     tau: float = 0.1
     steps: int = 20
     step: float = 0.25
     random_start: bool = True
+    ramp: int = 0
+    clip: bool = True
+
+    def at(self, epoch: int) -> PGD:
+        """The adversary of an epoch, counted from 0."""
+        return self if epoch + 1 >= self.ramp else replace(self, tau=self.tau * (epoch + 1) / self.ramp)
 
     def around(self, x: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-        """The corners of the boxes, `b x *s` each, in which the adversary moves `x`, `b x *s`."""
-        return (x - self.tau).clamp_min(low), (x + self.tau).clamp_max(high)
+        """The corners, `b x *s` each, of the boxes in which it moves `x`, `b x *s`; [low, high]: the domain."""
+        lower, upper = x - self.tau, x + self.tau
+        return (lower.clamp_min(low), upper.clamp_max(high)) if self.clip else (lower, upper)
 
     def __post_init__(self) -> None:
-        if not (self.tau > 0 and self.steps >= 1 and self.step > 0):
-            raise InputError(f"PGD needs tau > 0, at least one step and step > 0, got {self}")
+        if not (self.tau > 0 and self.steps >= 1 and self.step > 0 and self.ramp >= 0):
+            raise InputError(f"PGD needs tau > 0, at least one step, step > 0 and no negative ramp, got {self}")
 
 
 @dataclass(frozen=True)
@@ -168,11 +177,12 @@ def train(
     losses = []
     with one_thread() if small else nullcontext():
         for epoch in range(epochs):
+            by = None if adversary is None else adversary.at(epoch)
             total = torch.zeros((), dtype=torch.float64, device=device)  # stays there: asking for it would be waiting
             for index in torch.randperm(len(x_train), generator=generator).to(device).split(batch):
                 x, y = x_train[index], y_train[index]
-                if adversary is not None:
-                    x = _perturb(model, x, y, adversary, data, noise)
+                if by is not None:
+                    x = _perturb(model, x, y, by, data, noise)
                 loss = cross_entropy(model(x), y)
                 optimiser.zero_grad()
                 loss.backward()

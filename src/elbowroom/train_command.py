@@ -113,6 +113,8 @@ def train_command(
     steps: int = 20,
     step: float = 0.25,
     random_start: bool = True,
+    ramp: int = 0,
+    clip: bool = True,
     pixels: str = "0,1",
     seed: int = 0,
     device: str | None = None,
@@ -121,7 +123,8 @@ def train_command(
     """Trains a network and saves it as `out`; says how it goes, and its accuracy as it is and under attack.
 
     `tau`: train against PGD that moves every pixel by up to this, in the units of `pixels`; `step`: of one of its
-    `steps`, as a share of tau. `pixels`: "low,high", the range the saved network takes.
+    `steps`, as a share of tau; `ramp`: epochs over which tau grows to its full size; `clip`: whether PGD keeps pixels
+    in their range. `pixels`: "low,high", the range the saved network takes.
     """
     if out.suffix != SUFFIX:
         raise InputError(f"the network is saved as one file with the ending {SUFFIX}; {out} has another")
@@ -132,7 +135,7 @@ def train_command(
     low, high = _range(pixels)
     half = (high - low) / 2
     hidden, maps = _numbers(widths, "widths"), _numbers(channels or "", "channels")
-    adversary = None if tau is None else PGD(tau / half, steps, step, random_start)
+    adversary = None if tau is None else PGD(tau / half, steps, step, random_start, ramp, clip)
     where = _device(device)
     data, names = training_data(name, data_dir, None if classes is None else classes.split(","))
 

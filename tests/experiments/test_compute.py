@@ -47,7 +47,7 @@ def test_all_ways_are_certified_and_proved_again(done):
         for way in ways:
             held = read_npz(out / "certified" / name / f"{way}.npz")
             wanted = TINY.maps if model.classes else TINY.every if way == "sequential" else TINY.inputs
-            wanted = TINY.lagrangian if way == "lagrangian" else wanted
+            wanted = TINY.lagrangian if way in ("lagrangian", "limited") else wanted
             assert {len(column) for column in held.values()} == {wanted}
             good = held["status"] == STATUSES.index("certified")
             assert good.any() and (held["proved"] == good).all()
@@ -102,6 +102,20 @@ def test_goes_on_where_it_stopped(done, tmp_path, monkeypatch):
         first, second = (read_npz(o / "certified" / name / f"{way}.npz") for o in (out, tmp_path))
         np.testing.assert_allclose(first["geomean"], second["geomean"], rtol=1e-6)
     assert np.array_equal(*(np.load(o / "regions" / f"{name}.npy") for o in (out, tmp_path)))
+
+
+def test_results_that_were_sent_without_their_regions(done, tmp_path, monkeypatch):
+    out, _ = done
+    name = TINY.of(MAIN[0]).name
+    shutil.copytree(out, tmp_path / "sent")
+    shutil.rmtree(tmp_path / "sent" / "regions")
+    assert compute(bench(tmp_path / "sent", say=pytest.fail), MAIN[:1])
+    # More inputs than were done: all of them anew, since those of before are not there.
+    more = dataclasses.replace(bench(tmp_path / "sent", say=lambda _: None), size=dataclasses.replace(TINY, every=11))
+    assert compute(more, MAIN[:1], ["sequential"])
+    assert np.load(tmp_path / "sent" / "regions" / f"{name}.npy").shape == (11, 64)
+    facts = json.loads((tmp_path / "sent" / "analysis" / f"{name}.json").read_text())
+    assert facts["inputs"] == 11
 
 
 def test_time_over_while_training_leaves_no_half_model(tmp_path):
@@ -171,6 +185,7 @@ def test_tables_and_figures(done):
     assert float(rows[1]["non-uniform"]) == finding.summary("sequential").nonuniform
     text = (out / "tables" / "main.md").read_text()
     assert f"| {finding.summary('sequential').nonuniform:.4f} |" in text and "1000 uniform radii" in text
+    assert "Smaller networks than the paper's" in text
 
 
 def test_claims_follow_the_numbers(done):

@@ -99,6 +99,35 @@ def test_a_part_that_ends_its_workers():
     assert sorted(found) == [1, 2] and crew.dismissed
 
 
+@pytest.mark.parametrize("plot", [{"starts": ["ready", "failed"]}, {"plot": ["done", "failed"]}])
+def test_a_worker_that_leaves_after_its_failure(plot):
+    """Its death is no news, while another one is still at work."""
+    crew = Actors(*plot.get("plot", ()), starts=plot.get("starts", ()))
+    heard = crew.news
+
+    def news():
+        found = heard()
+        return found + [News(n.worker, "died", "at its end") for n in found if n.kind == "failed"]
+
+    crew.news = news
+    with pytest.raises(ElbowroomError, match=r"at its start|as planned: failed"):
+        done(crew, 2, parts(4))
+
+
+def test_a_worker_that_dies_while_it_waits():
+    crew = Actors()
+    heard = crew.news
+
+    def news():
+        found = heard()
+        if found == [News(2, "ready", "at its start")]:
+            crew._next.insert(0, News(2, "died", "while it waited"))
+        return found
+
+    crew.news = news
+    assert done(crew, 2, parts(1)) == [0] and crew.given == [0] and crew.hired == 2
+
+
 def test_faults_of_the_program_keep_their_traceback():
     with pytest.raises(RuntimeError, match="as planned: broken"):
         done(Actors("broken"), 2, parts(4))
@@ -109,6 +138,8 @@ def test_workers_that_never_begin():
         done(Actors(starts=["died"] * TRIES), 2, parts(4))
     crew = Actors(starts=["died", "ready", "died", "died"])
     assert sorted(done(crew, 2, parts(4))) == [0, 1, 2, 3]
+    crew = Actors(starts=["ready", *["died"] * 9])  # one works, and the others' starts fail now and then
+    assert sorted(done(crew, 2, parts(20))) == list(range(20)) and crew.hired > 2 + TRIES
     with pytest.raises(ElbowroomError, match="at its start"):
         done(Actors(starts=["failed"]), 1, parts(4))
 

@@ -20,7 +20,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +60,17 @@ class Way:
 
 
 _NO_CAP = f"{CAP:g} uniform radii"
-WAYS = {  # the most important first
+WAYS = {
     "sequential": Way("paper's bounds, sequential", _NO_CAP, _PAPER),
     "lagrangian": Way("paper's bounds, augmented Lagrangian", _NO_CAP, _PAPER),
     "adaptive": Way("adaptive bounds, direct margins, sequential", _NO_CAP, {}),
+    "limited": Way(
+        "paper's bounds, sequential, extents at most a pixel's range", f"{RANGE:g}", {**_PAPER, "max_eps": RANGE}
+    ),
     "asymmetric": Way(
         "adaptive bounds, direct margins, asymmetric boxes in the domain",
         "the domain [-1, 1]",
         {"domain": DOMAIN, "region": Box(asymmetric=True)},
-    ),
-    "limited": Way(
-        "paper's bounds, sequential, extents at most a pixel's range", f"{RANGE:g}", {**_PAPER, "max_eps": RANGE}
     ),
 }
 
@@ -123,19 +123,25 @@ def compute(bench: Bench, models: Iterable[Model] = (*MAIN, *BINARY), ways: Sequ
     try:
         for model in models:
             network(bench, model)
-        for way in (w for w in WAYS if w in ways):
-            for model in models if way == "sequential" else main:
-                wanted = size.lagrangian if way == "lagrangian" else size.maps if model.classes else size.inputs
-                certify_some(bench, model, way, wanted)
-                if way == "sequential":
-                    analyse(bench, model)
-        for model in main:
-            certify_some(bench, model, "sequential", size.every)
-            analyse(bench, model)
+        for way, wanted in _steps(size):
+            if way in ways:
+                for model in models if way == "sequential" else main:
+                    certify_some(bench, model, way, size.maps if model.classes else wanted)
+                    if way == "sequential":
+                        analyse(bench, model)
     except OutOfTimeError:
         bench.say(f"[{time.perf_counter() - bench.started:7.1f} s] time is over; the next call goes on from here")
         return False
     return True
+
+
+def _steps(size: Size) -> tuple[tuple[str, int | None], ...]:
+    """Ways and numbers of inputs in the order of their importance: what takes long is begun with a few inputs."""
+    few = size.lagrangian
+    return (
+        ("sequential", size.inputs), ("lagrangian", few), ("limited", few), ("asymmetric", few),
+        ("adaptive", size.inputs), ("asymmetric", size.inputs), ("sequential", size.every),
+    )  # fmt: skip
 
 
 def _claim(bench: Bench) -> None:
@@ -160,13 +166,13 @@ def network(bench: Bench, model: Model) -> Network:
     if path.exists():
         return load_network(path)
     bench.look_at_the_clock()
-    size, (data, classes) = bench.size, bench.data(model)
+    size, (data, classes), recipe = bench.size, bench.data(model), bench.size.recipe_of(model)
     part = _first(data, size.n_train)
-    adversary = size.adversary if model.robust else None
+    adversary = replace(size.adversary, ramp=recipe.ramp) if model.robust else None
     started = time.perf_counter()
     module, report = train(
-        size.of(model).widths, part, epochs=size.epochs, rate=size.rate, weight_decay=size.weight_decay,
-        batch=size.batch_of(model), adversary=adversary, seed=0, device=bench.device,
+        size.of(model).widths, part, epochs=recipe.epochs, rate=recipe.rate, weight_decay=size.weight_decay,
+        batch=recipe.batch, adversary=adversary, seed=0, device=bench.device,
         progress=lambda _: bench.look_at_the_clock(),
     )  # fmt: skip
     seconds = time.perf_counter() - started
@@ -175,7 +181,7 @@ def network(bench: Bench, model: Model) -> Network:
     net = as_network(module.cpu(), data, classes)
     about = {
         "data": data.name, "classes": classes, "widths": size.of(model).widths, "train_images": len(part.x_train),
-        "test_images": len(data.x_test), "epochs": size.epochs, "rate": size.rate, "batch": size.batch_of(model),
+        "test_images": len(data.x_test), "epochs": recipe.epochs, "rate": recipe.rate, "batch": recipe.batch,
         "weight_decay": size.weight_decay, "adversary": None if adversary is None else asdict(adversary),
         "loss": report.losses[-1], "train_accuracy": report.train_accuracy, "test_accuracy": report.test_accuracy,
         "attacked_accuracy": attacked, "attack": asdict(PGD(TAU)), "seconds": seconds, "device": _name(bench.device),
@@ -212,6 +218,9 @@ def certify_some(bench: Bench, model: Model, way: str, wanted: int | None) -> No
     first = len(kept["status"]) if kept else 0
     if first >= total:
         return
+    regions = bench.path("regions", model, ".npy")
+    if way == "sequential" and not regions.exists():  # results that were sent without them
+        kept, first = {}, 0
     net = network(bench, model)
     arguments = dict(WAYS[way].arguments)
     if way == "lagrangian":
@@ -231,7 +240,7 @@ def certify_some(bench: Bench, model: Model, way: str, wanted: int | None) -> No
             new = _columns(certs, report.passed, seconds, report.seconds)
             kept = {name: np.concatenate([kept[name], new[name]]) for name in new} if kept else new
             if way == "sequential":
-                _append(bench.path("regions", model, ".npy"), first, certs.eps.flatten(1))
+                _append(regions, first, certs.eps.flatten(1))
             _write_npz(path, kept)
             first = last
     finally:
@@ -278,9 +287,10 @@ def analyse(bench: Bench, model: Model) -> None:
     regions = bench.path("regions", model, ".npy")
     target = bench.path("analysis", model, ".npz")
     facts = bench.path("analysis", model, ".json")
-    eps = np.load(regions, allow_pickle=False)
-    if facts.exists() and json.loads(facts.read_text())["inputs"] == len(eps):
+    done = len(read_npz(bench.path("certified", model, "/sequential.npz"))["status"])
+    if facts.exists() and json.loads(facts.read_text())["inputs"] == done:
         return
+    eps = np.load(regions, allow_pickle=False)[:done]
     good = np.flatnonzero(eps.any(1))
     if len(good) < 2:
         bench.tell(model, "fewer than two inputs are certified, so there is nothing to compare")

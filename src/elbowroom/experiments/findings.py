@@ -77,6 +77,10 @@ class Finding:
     def summary(self, way: str) -> Summary | None:
         return Summary.of(self.held[way]) if way in self.held else None
 
+    def first(self, way: str, n: int) -> Summary | None:
+        """Of the first `n` inputs at most."""
+        return Summary.of({k: v[:n] for k, v in self.held[way].items()}) if way in self.held else None
+
     def on_common(self, way: str, other: str) -> tuple[Summary, Summary] | None:
         """Both ways on the inputs that both have a certificate for."""
         if way not in self.held or other not in self.held:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -56,9 +57,12 @@ def reproduce_command(
 def _images(out: Path, size: Size, parts: Sequence[str], data_dir: Path, device: str | None) -> list[Path]:
     """The experiments on images."""
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if size is FULL and where.type == "cpu":
+        print("without a GPU this takes days; --quick shows in minutes that it works", flush=True)
     models = (MAIN if set(parts) - {"bounding-maps"} else ()) + (BINARY if "bounding-maps" in parts else ())
     bench = Bench(out, size, source_of(data_dir), where, say=lambda text: print(text, flush=True))
-    compute(bench, models, tuple(WAYS) if "table1" in parts else ("sequential",))
+    with nullcontext() if size is FULL else one_thread():
+        compute(bench, models, tuple(WAYS) if "table1" in parts else ("sequential",))
     files = render(out, size, parts)
     print((out / "tables" / "claims.md").read_text(encoding="utf-8"))
     return files

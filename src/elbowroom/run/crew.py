@@ -102,9 +102,10 @@ class _Foreman:
     def _heed(self, news: News) -> tuple[Part, Any] | None:
         """Takes note; the part and what was found, where one is done."""
         worker, part = news.worker, self._busy.pop(news.worker, None)
+        if news.kind in ("ready", "done"):
+            self._false_starts = 0  # something works
         if news.kind == "ready":
             self._starting.remove(worker)
-            self._false_starts = 0
             self._idle.append(worker)
         elif news.kind == "done":
             assert part is not None
@@ -127,7 +128,7 @@ class _Foreman:
                     f"{TRIES} workers ended before they were ready, the last one {how}. {_KEPT}"
                 )
         elif part is None:
-            self._idle.remove(worker)
+            self._idle = [other for other in self._idle if other != worker]
         else:
             self._tries[part.number] += 1
             if self._tries[part.number] < TRIES:
