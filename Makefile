@@ -28,6 +28,9 @@ bench: .venv/dev
 	$(BIN)/python benchmarks/bounds.py
 	$(BIN)/python benchmarks/solvers.py
 	$(BIN)/python benchmarks/check.py
+	$(BIN)/python benchmarks/models.py
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/run.py
 
 # torch first and pinned, so that nothing later asks for another build of it.
 .venv/torch: constraints.txt

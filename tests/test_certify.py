@@ -347,6 +347,7 @@ def test_statuses():
         ({"memory": -1}, "memory"),
         ({"precision": "float16"}, "precision"),
         ({"batch": 0}, "batch"),
+        ({"device": "cuda:99"}, "no GPU|cuda:99"),
         ({"device": "foo"}, "device"),
         ({"region": Uniform(scale=torch.ones(4))}, "scale"),
         ({"spec": linear_specification(torch.ones(1, 7))}, "outputs"),
@@ -458,3 +459,15 @@ def test_a_domain_is_the_cap_where_units_differ():
     certs = certify(net, x, domain=([0.0, 0.0], [2.0, 1e6]))
     assert certs.certified.all()
     assert float(certs.upper[0, 1] - certs.lower[0, 1]) > 0.9e6
+
+
+def test_deployed_inputs_are_float32_numbers_inside_the_domain():
+    """Otherwise a frozen feature at a number that float32 does not hold leaves a region without any float32 input."""
+    net, x = network(5).cast(torch.float32), inputs(6, 5)
+    frozen = torch.arange(x.shape[1]) < 2
+    top = x.amax(0)  # of which float32 may be above
+    certs = certify(net, x, frozen=frozen, domain=(-100.0, top), deployed="float32")
+    assert certs.certified.any() and "error" not in certs.status
+    assert torch.equal(certs.x, certs.x.float().double()) and (certs.x <= top).all()
+    assert not torch.equal(certs.x, x) and (certs.x - x).abs().max() < 1e-6
+    assert (certs.lower[:, frozen] == certs.x[:, frozen]).all()

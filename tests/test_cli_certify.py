@@ -157,10 +157,106 @@ def test_classes_that_do_not_fit(place, tmp_path):
 def test_regression(place, tmp_path):
     net, data = place / "regression.elbowroom", place / "data.npz"
     plain = ("certify", net, data, "--task", "regression", "--device", "cpu", "--limit", 3)
-    assert "give a tolerance (within)" in refused(*plain, "--out", tmp_path / "a")
+    assert "say how closely with --within TOL" in refused(*plain, "--out", tmp_path / "a")
+    bare = (*plain[:3], "--device", "cpu", "--limit", 3)
+    assert "give a tolerance: --within TOL" in refused(*bare, "--out", tmp_path / "a")
     result = good(*plain, "--out", tmp_path / "a", "--within", 0.1)
     assert "outputs stay within 0.1" in result.stderr and "all proved: 3 of 3" in good("check", tmp_path / "a").stdout
     assert result.stdout.splitlines()[1].split()[0] == "-"
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory):
+    """Models of three features whose last operation a classifier's reader may leave off."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    folder = tmp_path_factory.mktemp("ends")
+    rng = np.random.default_rng(5)
+    for end, outputs in (("Sigmoid", 1), ("Sigmoid", 3), ("LogSoftmax", 3), ("Softmax", 3), ("ArgMax", 3)):
+        weight, bias = rng.normal(size=(3, outputs)), rng.normal(size=outputs)
+        kind, shape = (TensorProto.INT64, [None]) if end == "ArgMax" else (TensorProto.FLOAT, [None, outputs])
+        more = {"ArgMax": {"axis": 1, "keepdims": 0}, "Sigmoid": {}}.get(end, {"axis": 1})
+        graph = helper.make_graph(
+            [helper.make_node("Gemm", ["x", "w", "b"], ["z"]), helper.make_node(end, ["z"], ["y"], **more)],
+            "ends",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 3])],
+            [helper.make_tensor_value_info("y", kind, shape)],
+            [numpy_helper.from_array(a.astype(np.float32), n) for n, a in (("w", weight), ("b", bias))],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        save(model, str(folder / f"{end}{outputs}.onnx"))
+    return folder
+
+
+@pytest.mark.parametrize("model", ["Sigmoid1", "Sigmoid3"])
+def test_a_tolerance_is_about_what_the_model_gives(ends, place, tmp_path, model):
+    """Never about the logits in front of an end that is left off."""
+    given = ("certify", ends / f"{model}.onnx", place / "data.npz", "--device", "cpu", "--limit", 4)
+    result = good(*given, "--out", tmp_path / "run", "--within", 0.05)
+    assert "left off" not in result.stderr and "two classes" not in result.stderr
+    assert "outputs stay within 0.05" in result.stderr
+    certs = er.Certificates.load(tmp_path / "run")
+    assert isinstance(certs.network.nodes[-1].op, ops.Sigmoid) and set(certs.status) == {"certified"}
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(ends / f"{model}.onnx", providers=["CPUExecutionProvider"])
+    at = session.run(None, {"x": certs.x.float().numpy()})[0]
+    for corner in (certs.lower, certs.upper):
+        assert np.abs(session.run(None, {"x": corner.float().numpy()})[0] - at).max() <= 0.05
+    assert Settings.of(Run.open(tmp_path / "run").plan.settings).task == "regression"
+    assert "4 of 4" in good("certify", "--resume", "--out", tmp_path / "run").stdout
+
+
+@pytest.mark.parametrize("model", ["LogSoftmax3", "Softmax3", "ArgMax3"])
+def test_a_tolerance_on_an_end_without_a_bound_is_refused(ends, place, tmp_path, model):
+    given = ("certify", ends / f"{model}.onnx", place / "data.npz", "--device", "cpu", "--out", tmp_path / "run")
+    result = run(*given, "--within", 0.05)
+    assert result.exit_code == 2 and result.stderr.startswith("elbowroom: ") and not result.stdout
+    assert model[:-1] in result.stderr and not (tmp_path / "run").exists()
+    good(*given, "--predicted", "--limit", 2)
+
+
+def test_tolerances_and_tasks(place, ends, tmp_path):
+    out = ("--device", "cpu", "--limit", 2, "--out", tmp_path / "run")
+    for model in (place / "net.elbowroom", ends / "Sigmoid3.onnx"):
+        given = ("certify", model, place / "data.npz", *out)
+        said = refused(*given, "--within", 0.1, "--task", "classification")
+        assert "leave out --task classification" in said
+        assert "say how closely with --within TOL" in refused(*given, "--task", "regression")
+        assert "one for each of the 3 outputs; got 2" in refused(*given, "--within", "0.1,0.2")
+    (tmp_path / "run.toml").write_text("within = [0.1, 0.2, 0.3]\n")
+    good(*given, "--config", tmp_path / "run.toml")
+    assert "all proved: 2 of 2" in good("check", tmp_path / "run").stdout
+
+
+def test_what_a_saved_network_left_off_is_said(ends, place, tmp_path):
+    er.save_network(er.load(ends / "Sigmoid1.onnx"), tmp_path / "cut.elbowroom")
+    given = ("certify", tmp_path / "cut.elbowroom", place / "data.npz", "--device", "cpu", "--limit", 2)
+    result = good(*given, "--within", 0.05, "--out", tmp_path / "run")
+    assert "note: " in result.stderr and "sigmoid" in result.stderr and "left off" in result.stderr
+
+
+def test_a_run_that_could_try_nothing(place, tmp_path):
+    """It is done, and worth nothing: scripts must see that. To certify none of those tried is a finding."""
+    x = np.load(place / "data.npz")["x"]
+    np.savez(tmp_path / "holes.npz", x=np.full((3, 3), np.nan), y=np.zeros(3, int))
+    np.savez(tmp_path / "strange.npz", x=x, y=np.full(20, 7))
+    for name in ("holes", "strange"):
+        given = ("certify", place / "net.elbowroom", tmp_path / f"{name}.npz", "--device", "cpu", "--quiet")
+        for again in ((), ("--resume",)):
+            result = run(*given, "--out", tmp_path / name, *again)
+            assert result.exit_code == 1
+            assert "could be tried; why: elbowroom show " in result.stderr.splitlines()[-1]
+        assert json.loads(good("show", tmp_path / name, "--json").stdout)["tried"] == 0
+    assert "input 0: no finite number in features 0, 1, 2\n" in good("show", tmp_path / "holes").stdout
+    good("certify", place / "net.elbowroom", place / "wrong.npz", "--device", "cpu", "--out", tmp_path / "wrong")
+
+
+def test_a_device_that_is_not_there(given, tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    said = refused(*given, "--out", tmp_path / "run", "--device", "cuda")
+    assert said == "elbowroom: device 'cuda' cannot be used here; the device 'cpu' always can\n"
 
 
 def test_accuracy_near_chance(given, place, tmp_path):
@@ -186,7 +282,11 @@ def test_numbers_that_are_missing(place, tmp_path):
     lines[3] = "," + lines[3].partition(",")[2]
     (tmp_path / "holes.csv").write_text("\n".join(lines))
     given = ("certify", place / "net.elbowroom", tmp_path / "holes.csv", "--label-column", "kind", "--device", "cpu")
-    assert "    input 2: no finite number in feature 'age'\n" in good(*given, "--out", tmp_path / "run").stdout
+    result = good(*given, "--out", tmp_path / "run")
+    assert "    input 2: no finite number in feature 'age' (nothing in row 3 below the header)\n" in result.stdout
+    assert "3 features, 3 classes, labels from column 'kind')" in result.stderr
+    assert "the network gets 19 of these 20 right (95.0%)" in result.stderr
+    assert "accuracy: of the 19 inputs that were tried; 1 could not be (see below)\n" in result.stdout
 
 
 def test_workers(given, tmp_path):
@@ -264,7 +364,7 @@ def test_interrupted(given, tmp_path, monkeypatch):
         (("certify", "--resume", "--out", "{tmp}/run"), "run holds no run to go on with; begin one"),
         (
             ("certify", "{place}/net.elbowroom", "digits", "--out", "{tmp}/run"),
-            "digits does not fit {place}/net.elbowroom: input_shape is (1, 8, 8), but the model takes (3,)",
+            "digits does not fit {place}/net.elbowroom: inputs of shape (1, 8, 8) do not fit the model",
         ),
         (
             ("certify", "{place}/net.elbowroom", "{place}/data.npz", "--out", "{tmp}/run", "--address", "auto"),

@@ -121,7 +121,9 @@ def certify(
         str | None,
         _flag(_MODEL, "max or min: which output decides; default: max, or what the file says.", metavar="max|min"),
     ] = None,
-    task: Annotated[str | None, _flag(_MODEL, "classification (default) or regression.", metavar="TASK")] = None,
+    task: Annotated[
+        str | None, _flag(_MODEL, "classification (default), or regression: with --within.", metavar="TASK")
+    ] = None,
     trust_pickle: Annotated[
         bool | None,
         _flag(_MODEL, "Read also models whose files run code: only from people you trust.", "--trust-pickle"),
@@ -150,7 +152,11 @@ def certify(
     ] = None,
     within: Annotated[
         str | None,
-        _flag(_CLAIM, "Regression: outputs stay within this of their values; one number or one each.", metavar="TOL"),
+        _flag(
+            _CLAIM,
+            "Regression: the outputs that the model gives stay within this of their values; one number, or one each.",
+            metavar="TOL",
+        ),
     ] = None,
     region: Annotated[
         str | None, _flag(_CLAIM, "uniform, box (default), box-asymmetric, ellipsoid or l1.", metavar="SHAPE")
@@ -226,7 +232,8 @@ def certify(
 ) -> None:
     """Certify a whole data set into a folder, part by part; it may be interrupted and gone on with at any time.
 
-    Exit status 0: all inputs are done; 2: something is wrong; 130: interrupted in good order.
+    Exit status 0: all inputs are done; 1: they are, but not one could be tried (unreadable, no finite numbers);
+    2: something is wrong; 130: interrupted in good order.
     """
     given = {k: v for k, v in locals().items() if k not in ("out", "resume", "config", "quiet", "json")}
     from elbowroom.run.command import certify_command
@@ -384,6 +391,80 @@ def export_vnnlib(
     if rounded:
         hint = "" if float64 else "; --float64 would hold more of them"
         typer.echo(f"network.onnx holds {rounded} number{'s' * (rounded > 1)} rounded, named in each query{hint}")
+
+
+@_command
+def train(
+    data: Annotated[str, typer.Argument(help="digits, mnist, fashion-mnist or svhn.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The network's file; ends in .elbowroom.", show_default=False)],
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the sets; digits needs none.", show_default=False)
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Only these, by name or number: 1,7.", show_default=False, metavar="A,B,...")
+    ] = None,
+    widths: Annotated[str, typer.Option(help="Neurons of each hidden layer.", metavar="N,N,...")] = "100,100,100",
+    channels: Annotated[
+        str | None,
+        typer.Option(help="Convolutions (4x4, stride 2) in front.", show_default=False, metavar="N,N,..."),
+    ] = None,
+    activation: Annotated[
+        str, typer.Option(help="relu, leaky-relu, relu6, hardtanh, sigmoid, tanh, arctan, elu, softplus, silu or gelu.")
+    ] = "relu",
+    epochs: Annotated[int, typer.Option(min=1)] = 100,
+    batch: Annotated[int, typer.Option(min=1)] = 100,
+    rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 1e-4,
+    decay_rate: Annotated[bool, typer.Option("--decay-rate", help="Let the rate fall to zero along a cosine.")] = False,
+    weight_decay: Annotated[float, typer.Option(min=0.0)] = 1e-4,
+    tau: Annotated[
+        float | None,
+        typer.Option(
+            help="Train against PGD that moves each pixel by up to this, in the units of --pixels.", show_default=False
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Of PGD.", min=1)] = 20,
+    step: Annotated[float, typer.Option(help="Of PGD, as a share of tau.")] = 0.25,
+    random_start: Annotated[bool, typer.Option(help="PGD starts from a random point.")] = True,
+    ramp: Annotated[int, typer.Option(help="Epochs over which tau grows to its full size.", min=0)] = 0,
+    clip: Annotated[bool, typer.Option(help="PGD keeps pixels in their range.")] = True,
+    pixels: Annotated[
+        str, typer.Option(help="Range the saved network takes; -1,1 is the paper's.", metavar="LOW,HIGH")
+    ] = "0,1",
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, ...; default: a GPU if there is one.", show_default=False)
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+) -> None:
+    """Train a network, normally or against PGD, and save it in one file; the defaults are the paper's authors'."""
+    given = {name: value for name, value in locals().items() if name not in ("data", "out")}
+    from elbowroom.train_command import train_command
+
+    train_command(data, out, **given)
+
+
+@_command
+def reproduce(
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            help="synthetic, table1, table2 (cosines), histograms, bounding-maps, toy-bounds or all.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for models, results, tables and figures.")] = Path("out/reproduce"),
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder that holds MNIST, FashionMNIST and SVHN.", show_default=False)
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small networks, few inputs: minutes on two cores.")] = False,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, ...; default: a GPU if there is one.", show_default=False)
+    ] = None,
+) -> None:
+    """The paper's tables and figures, ours beside them. What is in the folder already is used again."""
+    from elbowroom.experiments.reproduce import reproduce_command
+
+    reproduce_command(experiment, out, data_dir=data_dir, quick=quick, device=device)
 
 
 def main() -> None:

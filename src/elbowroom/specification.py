@@ -6,13 +6,16 @@ one row per other class; "the label stays in the set T" has, per class outside T
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from elbowroom.errors import InputError
+from elbowroom.network.graph import DECISIONS
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +93,7 @@ def label_stays(labels: Tensor, n_classes: int, decision: str = "max") -> Specif
             "output with spec="
         )
     _check_labels(labels, n_classes)
+    _check_decision(decision)
     classes = torch.arange(n_classes, device=labels.device)
     others = classes.expand(len(labels), -1)[classes[None] != labels[:, None]].reshape(len(labels), -1)
     eye = torch.eye(n_classes, dtype=torch.float64, device=labels.device)
@@ -97,9 +101,10 @@ def label_stays(labels: Tensor, n_classes: int, decision: str = "max") -> Specif
     return _ungrouped(rows if decision == "max" else -rows)
 
 
-def label_in(allowed: Sequence[int], n_classes: int, decision: str = "max") -> Specification:
+def label_in(allowed: Iterable[int], n_classes: int, decision: str = "max") -> Specification:
     """The decision stays within the set `allowed`: every class outside loses against one of them."""
-    members = sorted({int(t) for t in allowed})
+    members = _class_numbers(allowed)
+    _check_decision(decision)
     if not members or not 0 <= members[0] <= members[-1] < n_classes:
         raise InputError(f"allowed classes must lie in 0..{n_classes - 1} and not be empty, got {members}")
     outside = [j for j in range(n_classes) if j not in members]
@@ -112,32 +117,42 @@ def label_in(allowed: Sequence[int], n_classes: int, decision: str = "max") -> S
     return Specification(rows[None], rows.new_zeros(1, len(rows)), group)
 
 
-def linear_specification(rows: Tensor, offset: Tensor | None = None) -> Specification:
-    """`rows @ z + offset > 0`; `rows`: `t x k` for all inputs alike, or `b x t x k`."""
-    rows = torch.as_tensor(rows, dtype=torch.float64)
+def linear_specification(rows: Any, offset: Any = None) -> Specification:
+    """`rows @ z + offset > 0`; `rows`: `t x k` for all inputs alike, or `b x t x k`; `offset`: `t` or `b x t`."""
+    rows = _numbers(rows, "rows")
     rows = rows[None] if rows.dim() == 2 else rows
-    if offset is None:
-        offset = rows.new_zeros(rows.shape[:2])
-    offset = torch.as_tensor(offset, dtype=torch.float64)
+    if rows.dim() != 3:
+        raise InputError(f"rows must have the shape (t, k) or (b, t, k), got {tuple(rows.shape)}")
+    if not rows.shape[1]:
+        raise InputError("there are no rows, so there is nothing to prove")
+    offset = rows.new_zeros(rows.shape[:2]) if offset is None else _numbers(offset, "offset").to(rows.device)
     offset = offset[None] if offset.dim() == 1 else offset
-    if offset.shape != rows.shape[:2]:
-        lead = (max(rows.shape[0], offset.shape[0]), rows.shape[1])
-        try:
-            rows, offset = rows.expand(*lead, -1), offset.expand(lead)
-        except RuntimeError:
-            raise InputError(
-                f"rows of shape {tuple(rows.shape)} and offset {tuple(offset.shape)} do not fit together"
-            ) from None
-    return Specification(rows, offset, torch.arange(rows.shape[1], device=rows.device))
+    inputs = {len(rows), *offset.shape[:1]} - {1}
+    if offset.dim() != 2 or offset.shape[1] != rows.shape[1] or len(inputs) > 1:
+        raise InputError(f"rows of shape {tuple(rows.shape)} and offset {tuple(offset.shape)} do not fit together")
+    if not bool(rows.isfinite().all()) or not bool(offset.isfinite().all()):
+        raise InputError("rows and offset must be finite numbers")
+    count = max(len(rows), len(offset))
+    return _ungrouped(rows.expand(count, -1, -1), offset.expand(count, -1))
 
 
-def outputs_within(outputs: Tensor, tol: Tensor | float) -> Specification:
-    """Every output stays within `tol` of its value `outputs` (`b x k`): two rows per output (regression)."""
+def outputs_within(outputs: Tensor, tol: Any) -> Specification:
+    """Every output stays within `tol` of its value `outputs` (`b x k`): two rows per output (regression).
+
+    `tol`: a number, or one per output (`k`), or one per input and output (`b x k`).
+    """
+    if not isinstance(outputs, Tensor) or outputs.dim() != 2:
+        raise InputError(f"outputs must be a tensor of shape (b, k), got {getattr(outputs, 'shape', outputs)!r}")
     outputs = outputs.to(torch.float64)
-    tol = torch.as_tensor(tol, dtype=torch.float64, device=outputs.device).expand_as(outputs)
-    if not bool((tol > 0).all()):
-        raise InputError("tol must be positive for every output")
-    eye = torch.eye(outputs.shape[1], dtype=torch.float64, device=outputs.device)
+    tol = _numbers(tol, "tolerances").to(outputs.device)
+    k = outputs.shape[1]
+    if tol.shape not in ((), (1,), (k,), (1, k), tuple(outputs.shape)):
+        got = f"{len(tol)}" if tol.dim() == 1 else f"shape {tuple(tol.shape)}"
+        raise InputError(f"a tolerance must be one number, or one for each of the {k} outputs; got {got}")
+    if not bool((tol > 0).all()) or not bool(tol.isfinite().all()):
+        raise InputError("a tolerance must be positive and finite for every output")
+    tol = tol.expand_as(outputs)
+    eye = torch.eye(k, dtype=torch.float64, device=outputs.device)
     rows = torch.cat([eye, -eye])[None].expand(len(outputs), -1, -1)
     return _ungrouped(rows, torch.cat([tol - outputs, tol + outputs], 1))
 
@@ -147,7 +162,34 @@ def _ungrouped(rows: Tensor, offset: Tensor | None = None) -> Specification:
     return Specification(rows, offset, torch.arange(rows.shape[1], device=rows.device))
 
 
+def _numbers(given: Any, name: str) -> Tensor:
+    try:
+        return torch.as_tensor(given, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name} must be numbers, got {str(given)[:80]}") from None
+
+
+def _class_numbers(allowed: Any) -> list[int]:
+    """A set of classes as whole numbers, sorted. A mask of booleans is refused: as numbers it would mean others."""
+    listed = isinstance(allowed, Iterable) and not isinstance(allowed, str | Tensor)
+    try:
+        found = np.asarray(list(allowed) if listed else allowed.cpu() if isinstance(allowed, Tensor) else allowed)
+    except ValueError:  # lists of different lengths
+        found = np.asarray(None)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise InputError(f"allowed classes must be whole numbers such as [0, 2], got {str(allowed)[:80]}")
+    return sorted({int(t) for t in found})
+
+
+def _check_decision(decision: str) -> None:
+    if decision not in DECISIONS:
+        raise InputError(f'decision must be "max" or "min", got {decision!r}')
+
+
 def _check_labels(labels: Tensor, n_classes: int) -> None:
+    whole = isinstance(labels, Tensor) and not labels.is_floating_point() and labels.dtype != torch.bool
+    if not whole or labels.dim() != 1:
+        raise InputError(f"labels must be a tensor of whole numbers, one per input, got {str(labels)[:80]}")
     if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
         raise InputError(
             f"labels must lie in 0..{n_classes - 1}, got values from {int(labels.min())} to {int(labels.max())}"

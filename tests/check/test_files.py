@@ -185,7 +185,7 @@ def test_load_reads_network_files(tmp_path):
     moved = er.load(path, mean=1.0, std=2.0, decision="min")
     torch.testing.assert_close(moved(x), net((x - 1) / 2))
     assert moved.decision == "min"
-    with pytest.raises(er.InputError, match=r"input_shape is \(7,\), but the model takes \(5,\)"):
+    with pytest.raises(er.InputError, match=r"inputs of shape \(7,\) do not fit the model, which takes \(5,\)"):
         er.load(path, input_shape=(7,))
     with pytest.raises(er.InputError, match=r"other\.elbowroom: there is no such file"):
         er.load(tmp_path / "other.elbowroom")

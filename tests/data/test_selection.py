@@ -97,9 +97,9 @@ def test_inputs_are_new_arrays_of_float64():
 def test_trouble_names_the_features():
     values = np.array([[1.0, 2, 3], [np.nan, 0, np.inf]])
     named = Dataset("t", (3,), 2, "", Rows(values), features=("a", "b", "c"))
-    assert named.trouble(0) is None and named.trouble(1) == "1: no finite number in features 'a', 'c'"
+    assert named.trouble(0) is None and named.trouble(1) == "no finite number in features 'a', 'c'"
     many = Dataset("t", (9,), 1, "", Rows(np.full((1, 9), np.nan)))
-    assert many.trouble(0) == "0: no finite number in features 0, 1, 2, 3, 4 and 4 more"
+    assert many.trouble(0) == "no finite number in features 0, 1, 2, 3, 4 and 4 more"
 
 
 @pytest.mark.parametrize("texts, numbers, names", [

@@ -13,6 +13,7 @@ import torch
 from onnx import TensorProto, helper
 
 from elbowroom.network import operations as ops
+from elbowroom.network.reading import computes_in, left_off
 from onnx_support import agree, kinds, model, node, numbers, read, runtime, session
 
 F = np.float32
@@ -514,6 +515,38 @@ def test_casts_and_types(tmp_path: Path) -> None:
     assert net.dtype == torch.float64 and kinds(net) == ["Scale"]
 
 
+HALF = {"w": A(3, 4, dtype=np.float16), "v": A(3, 3, dtype=np.float16)}
+
+
+def test_a_model_of_half_precision_is_read_with_a_note(tmp_path: Path) -> None:
+    """Also where it computes a part in float32 and comes back."""
+    nodes = [
+        node("Gemm", "x w", "h", transB=1), node("Cast", "h", "f", to=TensorProto.FLOAT), node("Tanh", "f", "t"),
+        node("Cast", "t", "g", to=TensorProto.FLOAT16), node("Gemm", "g v", transB=1),
+    ]  # fmt: skip
+    m = model(nodes, ("n", 4), HALF, outputs=[("y", TensorProto.FLOAT16, None)], kind=TensorProto.FLOAT16)
+    net = read(m, tmp_path)
+    assert kinds(net) == ["Linear", "Tanh", "Linear"] and net.about.notes == (computes_in("float16"),)
+    assert "in real arithmetic" in net.about.notes[0] and "speaks of the float32 version" in net.about.notes[0]
+    x = A(5, 4, dtype=np.float16)
+    np.testing.assert_allclose(net(x.astype(F)).numpy(), runtime(session(m), x), atol=5e-3)
+
+
+def test_inputs_of_half_precision_to_a_model_of_float32(tmp_path: Path) -> None:
+    nodes = [node("Flatten", "x", "f"), node("Cast", "f", "d", to=TensorProto.FLOAT), node("Gemm", "d w", transB=1)]
+    net = read(model(nodes, ("n", 4), {"w": A(3, 4)}, kind=TensorProto.FLOAT16), tmp_path)
+    assert kinds(net) == ["Linear"] and not net.about.notes
+
+
+def test_small_whole_numbers_fit_into_half_precision(tmp_path: Path) -> None:
+    nodes = [
+        node("Cast", "x", "h", to=TensorProto.FLOAT16),
+        node("Cast", "h", "f", to=TensorProto.FLOAT),
+        node("MatMul", "f w"),
+    ]
+    assert kinds(read(model(nodes, ("n", 4), {"w": A(4, 3)}, kind=TensorProto.UINT8), tmp_path)) == ["Linear"]
+
+
 # --- whole models: inputs, outputs, types
 
 LAYERS = [node("Gemm", "x w b", "h", transB=1), node("Relu", "h", "r"), node("Gemm", "r v", transB=1)]
@@ -853,7 +886,7 @@ def test_what_follows_the_end(tmp_path: Path) -> None:
     ]  # fmt: skip
     constants = {**layers(), "one": ints(1, 3, 1), "flat": ints(1)}
     net = read(model([*LOGITS, *after], (1, 4), constants, outputs=[("y", TensorProto.INT32, None)]), tmp_path)
-    assert net.about.notes == ("Softmax and ArgMax at the end is left off: it does not change which output is largest",)
+    assert net.about.notes == (left_off("Softmax and ArgMax"),)
 
 
 def test_several_outputs(tmp_path: Path) -> None:

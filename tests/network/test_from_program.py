@@ -23,6 +23,7 @@ from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.files import network_hash
 from elbowroom.network.from_program import read_program
 from elbowroom.network.from_torch import read_module
+from elbowroom.network.reading import computes_in, left_off
 
 
 class Mixed(nn.Module):
@@ -125,11 +126,21 @@ def test_decomposed_programs_and_other_types(dtype: torch.dtype, tmp_path: Path)
         warnings.simplefilter("ignore")  # torch's own deprecations
         program = torch.export.export(module, (torch.ones(1, 4, dtype=dtype),)).run_decompositions()
     net = read_program(save(program, tmp_path / "model.pt2"))
-    assert "softmax at the end is left off" in net.about.notes[0]
+    assert net.about.notes == (left_off("the softmax"), *([computes_in("bfloat16")] if dtype == torch.bfloat16 else []))
     assert {t.dtype for n in net.nodes for t in n.op.tensors().values()} == {dtype}
     assert network_hash(net) == network_hash(read_module(module, (4,)))
     with pytest.raises(UnsupportedError, match=r"model\.pt2(?s:.)*softmax"):
         read_program(tmp_path / "model.pt2", "regression")
+
+
+def test_roundings_to_narrower_types(tmp_path: Path) -> None:
+    class Rounding(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.float().double().relu()
+
+    program = torch.export.export(Rounding(), (torch.ones(2, 4, dtype=torch.float64),))
+    with pytest.raises(UnsupportedError, match="rounds its values to float32, which is no part of a network"):
+        read_program(save(program, tmp_path / "model.pt2"))
 
 
 def test_shared_and_strided_weights(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import given
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.files import load_network, network_hash, save_network
 from elbowroom.network.load import load
+from elbowroom.network.reading import left_off
 
 pytest.importorskip("sklearn")
 from sklearn import preprocessing as p
@@ -83,7 +84,7 @@ def test_classifiers(activation: str, n: int) -> None:
     net = load(model)
     assert net.input_shape == (4,) and net.n_outputs == n and net.decision == "max"
     assert net.about.classes == tuple(sorted(set(labels))) and net.about.features is None
-    assert ("two classes" if n == 2 else "softmax at the end is left off") in net.about.notes[0]
+    assert ("two classes" if n == 2 else left_off("the softmax")) in net.about.notes[0]
     assert_same_classes(net, model, some(x))
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.from_torch import read_module
 from elbowroom.network.operations import Linear
+from elbowroom.network.reading import computes_in, left_off
 
 
 class Calls(nn.Module):
@@ -31,6 +32,11 @@ class Calls(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.f(self, x)
+
+
+def autocast(m: Calls, x: Tensor) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return m.layer(x)
 
 
 class Residual(nn.Module):
@@ -324,9 +330,17 @@ def test_other_types(dtype: torch.dtype) -> None:
     net = read_module(module, (3,))
     assert net.dtype == torch.promote_types(dtype, torch.float32)
     assert net.nodes[1].op.tensors()["weight"].dtype == dtype
+    assert net.about.notes == (() if dtype == torch.float64 else (computes_in(str(dtype).removeprefix("torch.")),))
     x = torch.randn(8, 3, dtype=torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(net(x), module.double()(x), rtol=1e-12, atol=1e-12)
+
+
+def test_conversions_that_lose_nothing() -> None:
+    wide = Calls(lambda m, x: m.layer(x).double().tanh().float(), layer=nn.Linear(3, 2))
+    assert read_module(wide, (3,)).about.notes == ()
+    back = Calls(lambda m, x: m.layer(x).float().tanh().half(), layer=nn.Linear(3, 2).half())
+    assert read_module(back, (3,)).about.notes == (computes_in("float16"),)
 
 
 # --- the softmax at the end ---
@@ -346,7 +360,7 @@ def test_a_softmax_at_the_end_is_left_off(name: str) -> None:
     make, shape = SOFTMAX[name]
     module = make()
     net = read_module(module, shape)
-    assert "softmax at the end is left off" in net.about.notes[0]
+    assert net.about.notes == (left_off("the softmax"),)
     assert net.n_outputs == 4 and "softmax" not in repr(net).lower()
     x = torch.randn(100, *shape)
     with torch.no_grad():
@@ -448,7 +462,26 @@ UNSUPPORTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "batch statistics": (lambda: nn.BatchNorm1d(3, track_running_stats=False), (3,), "statistics of the batch"),
     "active dropout": (lambda: Calls(lambda m, x: F.dropout(x)), (3,), "at random"),
     "random numbers": (lambda: Calls(lambda m, x: x + torch.rand(3)), (3,), "draws random numbers"),
-    "half": (lambda: Calls(lambda m, x: x.half().float()), (3,), "conversion to torch.float16"),
+    "half": (lambda: Calls(lambda m, x: x.half().float()), (3,), "rounds its values to float16"),
+    "half at the end": (lambda: Calls(lambda m, x: x.softmax(1).half()), (3,), "rounds its values to float16"),
+    "a softmax of halves": (lambda: Calls(lambda m, x: x.softmax(1, torch.float16)), (3,), "softmax"),
+    "a sum of halves": (
+        lambda: Calls(lambda m, x: x.sum(1, dtype=torch.bfloat16)),
+        (3,),
+        "rounds its values to bfloat",
+    ),
+    "float in double": (
+        lambda: Calls(lambda m, x: m.layer(x).float().relu().double(), layer=nn.Linear(3, 2).double()),
+        (3,),
+        r"aten\._to_copy\.default.*rounds its values to float32, which is no part of a network in real arithmetic",
+    ),
+    "autocast": (lambda: Calls(autocast, layer=nn.Linear(3, 2)), (3,), "rounds its values to bfloat16|autocast"),
+    "mixed halves": (
+        lambda: Calls(lambda m, x: (x.float() + m.v).half(), layer=nn.Linear(3, 3).half(), v=torch.ones(3)),
+        (3,),
+        "rounds its values to float16",
+    ),
+    "whole numbers": (lambda: Calls(lambda m, x: x.long().float()), (3,), "a conversion to torch.int64"),
     "repeat": (lambda: Calls(lambda m, x: x.unsqueeze(1).expand(-1, 3, -1)), (2,), "repeats values"),
     "constant output": (lambda: Calls(lambda m, x: m.v * 2, v=torch.ones(2, 3)), (3,), "does not depend"),
     "counter": (lambda: Calls(lambda m, x: x + m.v.add_(1), v=torch.zeros(1)), (3,), "changes its buffers"),

@@ -20,6 +20,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.files import load_network, network_hash, save_network
 from elbowroom.network.graph import About, Graph, Network
 from elbowroom.network.load import load
+from elbowroom.network.reading import left_off
 
 
 def linear(shape: tuple[int, ...], outputs: int = 3, decision: str = "max", about: About | None = None) -> Network:
@@ -123,7 +124,7 @@ def test_a_network_is_read_as_it_is() -> None:
     one = linear((3,), 1)
     assert network_hash(load(one)) == network_hash(load(one, task="regression")) == network_hash(one)
     assert load(one, task="classification").n_outputs == 2
-    with pytest.raises(InputError, match=r"input_shape is \(4,\), but the model takes \(3,\)"):
+    with pytest.raises(InputError, match=r"inputs of shape \(4,\) do not fit the model, which takes \(3,\)"):
         load(net, (4,))
 
 
@@ -194,6 +195,7 @@ def test_a_classifier_with_one_output_gets_two_classes() -> None:
         net = load(module, (3,), classes=["no", "yes"])
         assert net.n_outputs == 2 and net.about.classes == ("no", "yes")
         assert f"two classes, the second where that output is {words}" in net.about.notes[0]
+        assert net.about.notes[1:] == ((left_off("the sigmoid"),) if threshold else ())
         with torch.no_grad():
             assert torch.equal(net.decide(net(x)), (module(x).flatten() > threshold).long())
             torch.testing.assert_close(net(x)[:, 1], logit(x)[:, 0])
@@ -234,6 +236,23 @@ def test_names_and_notes_are_kept_in_files(tmp_path: Path) -> None:
     assert again.about == noted.about
     assert load(again, features=list("abcdefghij")).about.features == tuple("abcdefghij")
     assert network_hash(load(path)) == network_hash(net) == network_hash(linear((2, 5)))
+
+
+@pytest.mark.parametrize("what", ["features", "classes"])
+def test_names_that_a_file_would_not_tell_apart_are_refused(what: str, tmp_path: Path) -> None:
+    net = linear((3,), about=About(**{what: ("a\n", "a\\n", "b")}))
+    with pytest.raises(InputError, match=what + r": 'a\\\\n' and 'a\\n' would be written alike in the file"):
+        save_network(net, tmp_path / "net.elbowroom")
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_of_nodes_are_made_different_in_files(tmp_path: Path) -> None:
+    graph = Graph((2,))
+    at = graph.input
+    for name in ("a\\n_3", "a\n", "a\\n"):
+        at = graph.add(ops.Tanh(), at, name=name)
+    found = load_network(save_network(graph.network(at), tmp_path / "net.elbowroom"))
+    assert [n.name for n in found.nodes] == ["input", "a\\n_3", "a\\n", "a\\n_3_3"]
 
 
 @given(st.lists(st.text(max_size=8), min_size=3, max_size=3))
@@ -304,7 +323,7 @@ def test_files_are_read_by_their_names(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="there is no such file"):
             load(tmp_path / name)
     (tmp_path / "folder.onnx").mkdir()
-    with pytest.raises(InputError, match="there is no such file"):
+    with pytest.raises(InputError, match=r"folder\.onnx is a folder"):
         load(tmp_path / "folder.onnx")
 
 

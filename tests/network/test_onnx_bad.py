@@ -21,7 +21,7 @@ from onnx_support import agree, model, node, numbers, read, session
 
 A = numbers
 F = np.float32
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+FLOAT, FLOAT16, DOUBLE, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT64
 
 
 def ints(*values: int) -> np.ndarray:
@@ -122,6 +122,36 @@ UNSUPPORTED: dict[str, tuple[list[onnx.NodeProto], dict[str, Any], str]] = {
     "empty": ([node("Slice", "x a b c")], {"a": ints(3), "b": ints(2), "c": ints(1)}, "an empty piece"),
     "no interval": ([node("Clip", "x a b")], {"a": F(1), "b": F(1)}, r"clips to \[1.0, 1.0\]"),
     "limits of a shape": ([node("Max", "x a")], {"a": A(4)}, "one computed value and a number"),
+    "to half precision": (
+        [node("Cast", "x", "h", to=FLOAT16), node("Cast", "h", "f", to=FLOAT), node("Gemm", "f w")],
+        {"w": A(4, 3)},
+        "rounds its values to float16, which is no part of a network in real arithmetic",
+    ),
+    "to bfloat16": (
+        [node("Gemm", "x w", "g"), node("Cast", "g", to=TensorProto.BFLOAT16)],
+        {"w": A(4, 3)},
+        "rounds its values to bfloat16",
+    ),
+    "layers of half precision": (
+        [node("Cast", "x", "h", to=FLOAT16), node("Gemm", "h w", "g"), node("Cast", "g", to=FLOAT)],
+        {"w": A(4, 3, dtype=np.float16)},
+        "rounds its values to float16",
+    ),
+    "probabilities in half precision": (
+        [node("Softmax", "x", "s", axis=1), node("Cast", "s", to=FLOAT16)],
+        {},
+        "rounds its values to float16",
+    ),
+    "probabilities to whole numbers": (
+        [node("Softmax", "x", "s", axis=1), node("Cast", "s", to=INT64)],
+        {},
+        "a conversion to int64",
+    ),
+    "constants of half precision": (
+        [node("Mul", "w w", "v"), node("Cast", "v", "u", to=FLOAT), node("MatMul", "x u")],
+        {"w": A(4, 3, dtype=np.float16)},
+        "it computes a constant in float16",
+    ),
     "to whole numbers": ([node("Cast", "x", "i", to=INT64), node("Cast", "i", to=FLOAT)], {}, "a conversion to int64"),
     "repetition": ([node("Expand", "x s")], {"s": ints(3, 4)}, "it repeats values"),
     "tiles": ([node("Tile", "x s")], {"s": ints(1, 2)}, "it repeats values"),
@@ -426,6 +456,86 @@ IO: dict[str, tuple[Callable[[onnx.ModelProto], Any], type[ElbowroomError], str]
     "no opset": (lambda m: m.ClearField("opset_import"), InputError, "no graph with outputs and an opset"),
     "no graph": (lambda m: m.ClearField("graph"), InputError, "no graph with outputs and an opset"),
 }
+
+
+ROUNDED: dict[str, tuple[int, list[onnx.NodeProto], Any, str]] = {
+    "float32 in a model of float64": (
+        DOUBLE,
+        [node("Gemm", "x w", "g"), node("Cast", "g", "f", to=FLOAT), node("Cast", "f", to=DOUBLE)],
+        np.float64,
+        "float32",
+    ),
+    "inputs of float64 to a model of float32": (
+        DOUBLE,
+        [node("Cast", "x", "f", to=FLOAT), node("Gemm", "f w")],
+        F,
+        "float32",
+    ),
+    "a scaler of inputs of float64": (
+        DOUBLE,
+        [node("Scaler", "x", "f", "ai.onnx.ml", offset=[0.0], scale=[1.0]), node("Gemm", "f w")],
+        F,
+        "float32",
+    ),
+    "the other half": (
+        FLOAT16,
+        [node("Gemm", "x w", "g"), node("Cast", "g", to=TensorProto.BFLOAT16)],
+        np.float16,
+        "bfloat16",
+    ),
+    "back to half precision, weights of float32": (
+        FLOAT16,
+        [node("Cast", "x", "f", to=FLOAT), node("Gemm", "f w", "g"), node("Cast", "g", to=FLOAT16)],
+        F,
+        "float16",
+    ),
+    "large whole numbers": (
+        INT64,
+        [node("Cast", "x", "h", to=FLOAT16), node("Cast", "h", "f", to=FLOAT), node("Gemm", "f w")],
+        F,
+        "float16",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_roundings_to_narrower_types(name: str, tmp_path: Path) -> None:
+    kind, nodes, weights, narrow = ROUNDED[name]
+    with pytest.raises(UnsupportedError, match=rf"\): rounds its values to {narrow}, which is no part of a network"):
+        read(model(nodes, (1, 4), {"w": A(4, 3, dtype=weights)}, kind=kind), tmp_path)
+
+
+def test_undefined_names_and_circles(tmp_path: Path) -> None:
+    for nodes in (
+        [node("Relu", "nowhere")],
+        [node("Add", "x b", "a"), node("Relu", "a", "b"), node("Relu", "nowhere")],
+    ):
+        with pytest.raises(InputError, match="the value 'nowhere' is used, and nothing before computes it"):
+            read(model(nodes, (1, 4)), tmp_path)
+    circle = [node("Add", "b x", "a"), node("Relu", "a", "b"), node("Relu", "b")]
+    with pytest.raises(InputError, match="the value 'b' is used, and nothing before computes it"):
+        read(model(circle, (1, 4)), tmp_path)
+    alone = [node("Relu", "b", "a"), node("Relu", "a", "b"), node("Relu", "b")]
+    with pytest.raises(InputError, match="the value 'b' is used, and nothing before computes it"):
+        read(model(alone, (1, 4)), tmp_path)
+    with pytest.raises(InputError, match="the value 'y' is used, and nothing before computes it"):
+        read(model([node("Relu", "x", "z")], (1, 4)), tmp_path)
+
+
+def test_what_follows_an_unsupported_operator_is_listed_too(tmp_path: Path) -> None:
+    nodes = [
+        node("Softsign", "x", "s"), node("Erf", "s", "e"), node("Reshape", "e two", "r"), node("Sin", "r", "i"),
+        node("Softmax", "i", axis=2),
+    ]  # fmt: skip
+    with pytest.raises(UnsupportedError, match=r"(?s)Softsign .*Erf .*part of GELU.*Sin .*Softmax .*a part of its"):
+        read(model(nodes, ("n", 4), {"two": ints(1, 2, 2)}), tmp_path)
+    gelu = [
+        node("Softsign", "x", "s"), node("Mul", "s root", "a"), node("Erf", "a", "e"), node("Add", "e one", "f"),
+        node("Mul", "s f", "g"), node("Mul", "g half"),
+    ]  # fmt: skip
+    scalars = {"root": F(np.sqrt(0.5)), "one": F(1), "half": F(0.5)}
+    with pytest.raises(UnsupportedError, match=r"here:\n  Softsign \(node 'Softsign_s'\): not supported$"):
+        read(model(gelu, ("n", 4), scalars), tmp_path)
 
 
 @pytest.mark.parametrize("name", IO)

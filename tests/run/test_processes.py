@@ -55,11 +55,12 @@ class Killer:
         self.workers = start.workers
 
     def advance(self, tally):
-        if self.after and tally.count >= self.after[0]:
+        # One that was killed a moment ago may still be listed.
+        alive = [child.pid for child in multiprocessing.active_children() if child.pid not in self.killed]
+        if alive and self.after and tally.count >= self.after[0]:
             self.after.pop(0)
-            process = multiprocessing.active_children()[0]
-            os.kill(process.pid, signal.SIGKILL)
-            self.killed.append(process.pid)
+            os.kill(alive[0], signal.SIGKILL)
+            self.killed.append(alive[0])
 
 
 @pytest.mark.parametrize("kills", [(8,), pytest.param((4, 8, 40, 52), marks=pytest.mark.slow)])

@@ -495,3 +495,17 @@ def test_data_that_change_under_way_are_noticed(tmp_path):
     changed = dataclasses.replace(DATA, digest="0" * 64)
     with pytest.raises(InputError, match="other data"):
         run(tmp_path, data=changed, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"task": "regression"}, "of a regression outputs stay"),
+        ({"task": "classification", "within": 0.1}, "the task is regression"),
+        ({"within": [0.1, 0.2]}, "one for each of the 3 outputs; got 2"),
+    ],
+)
+def test_tolerances_that_do_not_fit_begin_nothing(tmp_path, given, words):
+    with pytest.raises(InputError, match=words):
+        run(tmp_path / "run", given=settings(**given))
+    assert not (tmp_path / "run").exists()

@@ -123,3 +123,13 @@ def test_files(tmp_path):
         read_config(path)
     with pytest.raises(InputError, match=r"cannot be read: No such file"):
         read_config(tmp_path / "none.toml")
+
+
+def test_the_task_follows_from_the_tolerance():
+    assert Settings().settled() == Settings()
+    assert Settings(within=0.1).settled() == Settings(within=0.1, task="regression").settled()
+    assert Settings(within=0.1).settled().task == "regression"
+    with pytest.raises(InputError, match="say how closely with --within"):
+        Settings(task="regression").settled()
+    with pytest.raises(InputError, match="leave out --task classification, or --within"):
+        Settings(task="classification", within=0.1).settled()

@@ -4,7 +4,9 @@ import dataclasses
 import io
 import json
 import math
+import os
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -137,8 +139,51 @@ def test_saved_certificates_of_other_shapes(tmp_path, capsys, region):
     show.show_summary(show.summary_of(run))
     show.show_input(show.one_input(run, 2), 5)
     said = capsys.readouterr().out
-    assert "cap on eps: not stated" in said and "input 2: certified" in said and "feature 0" in said
+    assert "cap on eps: not stated" in said and "input 2: certified" in said
+    assert ("direction 0" if region.rotated else "feature 0") in said
     assert " from " not in said.replace("to from", "")
+
+
+def test_coordinates_along_directions(tmp_path):
+    """A row belongs to a direction of the basis, a column, and so does its value."""
+    basis = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=torch.float64)
+    x = points(2)
+    er.certify(NET, x, region=er.Oblique(basis)).save(tmp_path)
+    found = show.one_input(Run.open(tmp_path), 1)
+    values = {f["feature"]: f["value"] for f in found["features"]}
+    assert values == pytest.approx({f"direction {k}": float(x[1] @ basis[:, k].numpy()) for k in range(2)})
+
+
+@pytest.mark.parametrize(
+    ("region", "head", "sizes"),
+    [
+        ("box", "half-width", "half-widths"),
+        ("uniform", "half-width", "half-widths"),
+        ("ellipsoid", "semi-axis", "semi-axes"),
+        ("l1", "reach alone", "reaches along the axes"),
+    ],
+)
+def test_extents_have_their_names(tmp_path, capsys, region, head, sizes):
+    given = Settings.of({"region": region, "domain": [-2, 2], "device": "cpu"})
+    run = run_dataset(NET, dataset(points(2)), tmp_path, given).run
+    show.show_summary(show.summary_of(run))
+    said = capsys.readouterr().out
+    assert f"geometric mean of an input's {sizes}, then" in said
+    cut = head == "half-width"
+    assert ("may stick out of the domain; what is claimed is their part inside it" in said) == (not cut)
+    show.show_input(show.one_input(run, 1), 5)
+    said = capsys.readouterr().out
+    assert head in said and f"geometric mean of the {sizes} " in said
+    assert ("how far it may move while all others stay" in said) == (not cut) == ("half" not in said)
+
+
+def test_what_accuracy_leaves_out_is_said(tmp_path, finished, capsys):
+    show.show_summary(show.summary_of(finished))
+    assert "accuracy: of the 13 inputs that were tried; 3 could not be (see below)" in capsys.readouterr().out
+    whole = run_dataset(NET, dataset(points(3), labels_for(NET, points(3))), tmp_path, Settings(device="cpu")).run
+    show.show_summary(show.summary_of(whole))
+    said = capsys.readouterr().out
+    assert "100.00%" in said and "accuracy: " not in said
 
 
 def test_names_of_places():
@@ -172,8 +217,17 @@ def test_status(finished, tmp_path, capsys):
     own = dataclasses.replace(run, plan=dataclasses.replace(run.plan, settings=Settings().plain()))
     assert show.status_of(own)["resume"] is None
     with locked(folder):
+        old = time.time() - 200
+        os.utime(folder / "lock", (old, old))
+        os.utime(folder / "parts" / "part-00000.parquet", (old - 9, old - 9))
+        found = show.status_of(run)
+        assert found["running_seconds"] == pytest.approx(200, abs=5)
+        show.show_status(found)
+        said = capsys.readouterr().out
+        assert "running: process " in said and ": at work on its first part, 3 min so far\n" in said
+        os.utime(folder / "parts" / "part-00000.parquet", (old + 110, old + 110))
         show.show_status(show.status_of(run))
-    assert "running: process " in capsys.readouterr().out
+    assert "(3 min): at work, its last part was done 2 min ago\n" in capsys.readouterr().out
     show.show_summary(show.summary_of(run))
     assert capsys.readouterr().out.startswith("incomplete: 2 of 4 inputs so far\n")
     with pytest.raises(InputError, match="no certificate of input 3, and 2 inputs are still to be certified"):
@@ -232,11 +286,65 @@ def test_lines(finished, capsys, monkeypatch):
     assert all(c.isprintable() or c == "\n" for c in captured.err)
 
 
-def test_a_bar_where_there_is_a_terminal(finished, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
+
+def wait_for(words, said):
+    for _ in range(500):
+        if words in said():
+            return
+        time.sleep(0.01)
+    raise AssertionError(said())
+
+
+def test_lines_while_nothing_is_done(finished, monkeypatch):
+    """A part may take hours: that it is in work is said every minute."""
+    monkeypatch.setattr(progress, "_TICK", 0.01)
+    monkeypatch.setattr(progress, "_SILENCE", 0.1)
+    monkeypatch.setattr(sys, "stderr", screen := io.StringIO())
+    watch = progress.display(quiet=False)
+    watch.begin(begun(finished))
+    wait_for("0 of 16 inputs, first part in work, 0 s so far\n", screen.getvalue)
+    tally = Tally()
+    tally.add(finished.read(0))
+    watch.advance(tally)
+    wait_for("6 of 16 inputs, next part in work, 0 s so far\n", screen.getvalue)
+    watch.end()
+    said = screen.getvalue()
+    time.sleep(0.2)
+    assert screen.getvalue() == said
+
+
+def test_lines_are_a_minute_apart(finished, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress, "_TICK", 1e9)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sys, "stderr", screen := io.StringIO())
+    one = dataclasses.replace(finished, plan=dataclasses.replace(finished.plan, part_rows=1))
+    watch = progress.display(quiet=False)
+    watch.begin(begun(one))
+    for _ in range(185):
+        now[0] += 1
+        watch._tick()
+    watch.end()
+    said = [line for line in screen.getvalue().splitlines() if "in work" in line]
+    assert said == [f"0 of 16 inputs, first input in work, {k} min so far" for k in (1, 2, 3)]
+
+
+def test_a_bar_while_nothing_is_done(finished, monkeypatch):
+    monkeypatch.setattr(progress, "_TICK", 0.01)
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    watch = progress.display(quiet=False)
+    watch.begin(begun(finished))
+    wait_for("first part in work, 0 s so far", screen.getvalue)
+    watch.end()
+
+
+def test_a_bar_where_there_is_a_terminal(finished, monkeypatch):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")

@@ -94,7 +94,7 @@ def _conv_adjoint(op: ops.Conv, a: Tensor, shape: ops.Shape) -> Tensor:
     count, per_group = math.prod(a.shape[2:]), len(op.weight) // op.groups
     rows = a.movedim(1, -1).reshape(len(a), count, op.groups, per_group).transpose(1, 2)
     for k in itertools.product(*map(range, op.weight.shape[2:])):
-        entry = op.weight[(..., *k)].reshape(op.groups, per_group, op.weight.shape[1])
+        entry = op.weight.movedim((0, 1), (-2, -1))[k].reshape(op.groups, per_group, op.weight.shape[1])
         part = (rows @ entry).transpose(1, 2).reshape(len(a), *a.shape[2:], shape[0])
         at = tuple(
             slice(d * i, d * i + s * (n - 1) + 1, s) for i, d, s, n in zip(k, op.dilation, op.stride, a.shape[2:])

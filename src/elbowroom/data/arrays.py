@@ -85,7 +85,8 @@ def open_npz(path: Path, image_shape: Sequence[int] | None, key: str | None) -> 
         if len(labels) != len(x):
             raise InputError(f"{path} has {len(x)} inputs in {x_key!r}, but {len(labels)} labels in {y_key!r}")
     content = digest({"npz": hash_files([path]), "keys": [x_key, y_key], "shape": shape})
-    return Dataset(path.name, shape, len(x), content, Rows(x), labels, classes)
+    named = None if y_key is None else f"array {y_key!r}"
+    return Dataset(path.name, shape, len(x), content, Rows(x), labels, classes, labelled_by=named)
 
 
 def read_npz(path: Path, key: str) -> np.ndarray:
@@ -143,12 +144,16 @@ def _keys(path: Path, key: str | None) -> tuple[str, str | None]:
     if key is not None:
         chosen = [part.strip() for part in key.split(",")]
         if len(chosen) > 2 or not all(chosen):
-            raise InputError(f"key must be the name of the inputs, or of inputs and labels as in x,y; got {key!r}")
+            raise InputError(
+                f"key (--key) must be the name of the inputs, or of inputs and labels as in x,y; got {key!r}"
+            )
     else:
         inputs = [name for name in INPUT_KEYS if name in entries]
         labels = [name for name in LABEL_KEYS if name in entries]
         if len(inputs) != 1 or len(labels) > 1:
-            raise InputError(f"{path}: which array has the inputs, which the labels? Give key, as in x,y; {held}")
+            raise InputError(
+                f"{path}: which array has the inputs, which the labels? Give key (--key), as in x,y; {held}"
+            )
         chosen = inputs + labels
     for name in chosen:
         if entries.count(name) != 1:

@@ -28,6 +28,8 @@ class Dataset:
     `domain`: (lowest, highest) valid value where that is known. `digest`: sha256 of the content, so that changed data
     are noticed. `ids`: what people call an input, by its index. `load`: the inputs at some indices, `b x *any shape`
     of as many values; NaN where an input cannot be read. `fault`: why an input cannot be read, None where it can be.
+    `labelled_by`: where the labels come from, in words. `instead`: what stands where a number should be, by input and
+    feature, with its place; None where that is not known.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Dataset:
     domain: tuple[float, float] | None = None
     ids: Callable[[int], str] = str
     fault: Callable[[int], str | None] | None = None
+    labelled_by: str | None = None
+    instead: Callable[[int, int], str | None] | None = None
 
     def inputs(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
         """The inputs at these indices, `b x *shape`, float64, a new array; nothing else is read."""
@@ -59,16 +63,24 @@ class Dataset:
         found = self.fault(index) if self.fault is not None else None
         if found is not None:
             return found
-        shown = [repr(self.features[k]) if self.features else str(k) for k in bad[:_NAMED_AT_MOST]]
+        shown = [self._named(index, int(k)) for k in bad[:_NAMED_AT_MOST]]
         more = f" and {len(bad) - len(shown)} more" if len(bad) > len(shown) else ""
         kind = "feature" if len(bad) == 1 else "features"
-        return f"{self.ids(index)}: no finite number in {kind} {', '.join(shown)}{more}"
+        return f"no finite number in {kind} {', '.join(shown)}{more}"
+
+    def _named(self, index: int, feature: int) -> str:
+        name = repr(self.features[feature]) if self.features else str(feature)
+        found = None if self.instead is None else self.instead(index, feature)
+        return name if found is None else f"{name} ({found})"
 
     def __repr__(self) -> str:
-        shape = "x".join(map(str, self.shape))
+        shape = "x".join(map(str, self.shape)) if len(self.shape) != 1 else counted(self.shape[0], "feature")
         domain = "" if self.domain is None else f" in [{self.domain[0]:g}, {self.domain[1]:g}]"
-        labels = "no labels" if self.labels is None else f"{len(np.unique(self.labels))} classes"
-        return f"Dataset({self.name}: {self.count} inputs, {shape}{domain}, {labels})"
+        labels = "no labels"
+        if self.labels is not None:
+            labels = counted(len(np.unique(self.labels)), "class", "classes")
+            labels += f", labels from {self.labelled_by}" if self.labelled_by else ""
+        return f"Dataset({self.name}: {counted(self.count, 'input')}, {shape}{domain}, {labels})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +92,11 @@ class Rows:
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         return self.array[indices].astype(np.float64) / self.scale
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number of things, for people: 1 input, 2 inputs."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def whole_numbers(given: Any, name: str) -> np.ndarray:
@@ -105,7 +122,7 @@ def seen_as(found: Shape, wanted: Sequence[int] | None, where: str) -> Shape:
         return found
     shape = tuple(whole_numbers(list(wanted), "image_shape").tolist())
     if not shape or min(shape) < 1:
-        raise InputError(f"image_shape must hold positive whole numbers, got {tuple(wanted)}")
+        raise InputError(f"image_shape (--input-shape) must hold positive whole numbers, got {tuple(wanted)}")
     plain_found, plain_wanted = ([n for n in s if n != 1] for s in (found, shape))
     if math.prod(shape) != math.prod(found):
         raise InputError(f"{where}: one input has the shape {found}, which cannot be seen as {shape}")

@@ -46,7 +46,10 @@ def open_data(
         ("key", key, ("npz",)),
     ):
         if value is not None and kind not in fits:
-            raise InputError(f"{option} does not apply to {given}: it is for {' and '.join(_PEOPLE[k] for k in fits)}")
+            flag = f"--{option.replace('_', '-')}"
+            raise InputError(
+                f"{option} ({flag}) does not apply to {given}: it is for {' and '.join(_PEOPLE[k] for k in fits)}"
+            )
     if kind == "digits":
         return _digits(split, image_shape)
     if kind == "set":

@@ -19,6 +19,7 @@ LABEL_COLUMNS = ("label", "target", "class", "y")
 _INDEX_COLUMNS = ("", "__index_level_0__")  # what pandas calls the index it writes beside the data
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _BLOCK = 1 << 24  # bytes of a CSV file at a time; a row must fit
+_MOST_TEXTS = 10_000  # entries of a CSV file that are no numbers and are kept for messages
 
 
 def open_table(
@@ -33,13 +34,16 @@ def open_table(
     class or y, if there is exactly one beside the features; "" for no labels. `feature_columns`: by default all others.
     """
     read = _read_csv if path.suffix.lower() == ".csv" else _read_parquet
-    label, features, load, count, texts = read(path, label_column, feature_columns)
+    label, features, load, count, texts, instead = read(path, label_column, feature_columns)
     if not count:
         raise InputError(f"{path} has no rows")
     shape = seen_as((len(features),), image_shape, f"{path}")
     labels, classes = (None, None) if texts is None else number_labels(texts, f"{path}: {label}")
     content = digest({"table": hash_files([path]), "label": label, "features": features, "shape": shape})
-    return Dataset(path.name, shape, count, content, load, labels, classes, tuple(features))
+    return Dataset(
+        path.name, shape, count, content, load, labels, classes, tuple(features),
+        labelled_by=None if label is None else f"column {label!r}", instead=instead,
+    )  # fmt: skip
 
 
 def _choose(
@@ -65,10 +69,10 @@ def _choose(
             if name in _INDEX_COLUMNS:
                 raise InputError(
                     f"{path}: the column {names.index(name) + 1}, named {name!r}, looks like an index that was saved "
-                    "with the data; give feature_columns"
+                    "with the data; give feature_columns (--feature-columns)"
                 )
     elif len(set(chosen)) != len(chosen):
-        raise InputError("feature_columns names a column twice")
+        raise InputError("feature_columns (--feature-columns) names a column twice")
     if label in chosen:
         raise InputError(f"the column {label!r} cannot be both the label and a feature")
     if not chosen:
@@ -80,15 +84,19 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
-def _refuse_columns(path: Path, names: Sequence[str]) -> None:
+def _refuse_columns(path: Path, names: Sequence[str], found: str | None = None) -> None:
+    """`found`: what the first of these columns holds instead."""
     if names:
+        seen = "" if found is None else f" ({found})" if len(names) == 1 else f" ({names[0]!r}: {found})"
         raise InputError(
-            f"{path}: no numbers in the column{'s' * (len(names) > 1)} {_shown(names)}; features must be numbers: "
-            "name the label by label_column, or the features by feature_columns"
+            f"{path}: no numbers in the column{'s' * (len(names) > 1)} {_shown(names)}{seen}; features must be "
+            "numbers: name the label by label_column (--label-column), or the features by feature_columns "
+            "(--feature-columns)"
         )
 
 
-Read = tuple[str | None, list[str], Any, int, list[str | None] | None]
+# The label's column, the features' columns, how to load rows, how many there are, the labels, what is no number.
+Read = tuple[str | None, list[str], Any, int, list[str | None] | None, "Texts | None"]
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -109,10 +117,13 @@ def _read_csv(path: Path, label_column: str | None, feature_columns: Sequence[st
         converting = csv.ConvertOptions(column_types={name: pa.string() for name in wanted}, include_columns=wanted)
         blocks: list[np.ndarray] = []
         texts: list[str | None] = []
+        instead, first = Texts(), 0
         with csv.open_csv(path, reading, parsing, converting) as file:
             for batch in file:
                 columns = [_numbers(batch.column(k)) for k in range(len(features))]
                 blocks.append(np.stack(columns, axis=1))
+                instead.note(batch, blocks[-1], first)
+                first += batch.num_rows
                 if label is not None:
                     texts += batch.column(len(features)).to_pylist()
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
@@ -121,8 +132,29 @@ def _read_csv(path: Path, label_column: str | None, feature_columns: Sequence[st
         raise InputError(f"{path} is no table of comma-separated values: {one_line(error)}") from None
     values = np.concatenate([np.empty((0, len(features))), *blocks])
     if len(values):
-        _refuse_columns(path, [name for name, bad in zip(features, np.isnan(values).all(axis=0)) if bad])
-    return label, features, Rows(values), len(values), None if label is None else texts
+        bad = np.flatnonzero(np.isnan(values).all(axis=0)).tolist()
+        _refuse_columns(path, [features[k] for k in bad], instead(0, bad[0]) if bad else None)
+    return label, features, Rows(values), len(values), None if label is None else texts, instead
+
+
+@dataclass(eq=False)
+class Texts:
+    """Entries that are no numbers, by row and feature, the first ones of a file; called with both, says what is there
+    and in which row below the names of the columns, counted from 1."""
+
+    found: dict[tuple[int, int], str | None] = field(default_factory=dict)
+
+    def note(self, batch: Any, values: np.ndarray, first: int) -> None:
+        """Keeps those of a block whose first row has the number `first`."""
+        for row, feature in np.argwhere(np.isnan(values))[: _MOST_TEXTS - len(self.found)].tolist():
+            self.found[first + row, feature] = batch.column(feature)[row].as_py()
+
+    def __call__(self, row: int, feature: int) -> str | None:
+        if (row, feature) not in self.found:
+            return None
+        text = (self.found[row, feature] or "").strip()
+        what = repr(text[:40] + "..." * (len(text) > 40)) if text else "nothing"
+        return f"{what} in row {row + 1} below the header"
 
 
 def _numbers(column: Any) -> np.ndarray:
@@ -206,7 +238,7 @@ def _read_parquet(path: Path, label_column: str | None, feature_columns: Sequenc
         if types.is_nested(column.type):
             raise InputError(f"{path}: the column {label!r} holds {column.type}, not labels")
         texts = [None if value is None else str(value) for value in column.to_pylist()]
-    return label, features, ParquetRows(path, features, rows), stated, texts
+    return label, features, ParquetRows(path, features, rows), stated, texts, None
 
 
 def _read_columns(path: Path, groups: Sequence[int], names: list[str], rows: int) -> Any:

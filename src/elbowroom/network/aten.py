@@ -212,8 +212,8 @@ def _axis(x: At, dim: int) -> int:
 
 
 def _same(to: Step, x: At, *_: Any, **__: Any) -> At:
-    """Operations that give the values as they are, or in another floating-point type."""
-    if to.dtype not in (torch.float32, torch.float64, to.node.all_input_nodes[0].meta["val"].dtype):
+    """Operations that give the values as they are, or in another floating-point type that holds them."""
+    if not to.dtype.is_floating_point:
         refuse(f"a conversion to {to.dtype}")
     return x
 

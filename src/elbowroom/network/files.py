@@ -66,7 +66,8 @@ def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
     _refuse_dead_ends(net.nodes, "the network")
     for k, node in enumerate(net.nodes):
         name = _printable(node.name)
-        name = f"{name}_{k}" if name in names else name
+        while name in names:
+            name = f"{name}_{k}"
         names.add(name)
         if OPERATIONS.get(node.op.name) is not type(node.op):
             raise InputError(f"node {node.name}: the operation {node.op.name} has no place in a network file")
@@ -89,12 +90,23 @@ def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
         )
     head = {
         "format": FORMAT, "version": VERSION, "hash": network_hash(net), "decision": net.decision,
-        **{name: names and [_printable(n) for n in names] for name, names in vars(net.about).items()},
+        **{what: _written_names(what, given) for what, given in vars(net.about).items()},
     }  # fmt: skip
     lines = ",\n".join(json.dumps(node, allow_nan=False) for node in nodes)  # for people: a line per node
     text = f'{json.dumps(head, indent=1)[:-2]},\n "nodes": [\n{lines}\n]}}\n'
     write_archive(target, {_GRAPH: text.encode()}, arrays)
     return target
+
+
+def _written_names(what: str, given: tuple[str, ...] | None) -> list[str] | None:
+    """Names as the file holds them; refused where different ones would become one."""
+    if given is None:
+        return None
+    written = [_printable(name) for name in given]
+    if what != "notes" and len(set(written)) < len(set(given)):
+        found = sorted(ascii(name) for name in set(given) if written.count(_printable(name)) > 1)
+        raise InputError(f"{what}: {' and '.join(found[:5])} would be written alike in the file; rename all but one")
+    return written
 
 
 def _printable(text: str) -> str:

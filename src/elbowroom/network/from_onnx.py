@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,9 @@ from elbowroom.network.onnx_file import (
 from elbowroom.network.onnx_guard import Guard, NotComparableError
 from elbowroom.network.onnx_operators import AFTER_CUT, HANDLERS, ML, REASONS, TAKES_FORMULA, TAKES_WHOLE
 from elbowroom.network.onnx_step import Builder, Lost, LostError, Place, RefusalError, Step, Value, inner, refuse
+from elbowroom.network.onnx_types import Types, result_shapes
 from elbowroom.network.operations import Shape
+from elbowroom.network.reading import Unknown, left_off
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
@@ -126,6 +129,8 @@ class _Reading:
     def __init__(self, model: ModelProto, opset: int, folder: Path, task: str | None) -> None:
         self.graph, self.opset, self.folder = model.graph, opset, folder
         self.tensors = {t.name: t for t in self.graph.initializer}
+        if all(i.name in self.tensors for i in self.graph.input):
+            raise UnsupportedError("the model takes no input")
         self.outputs = _Outputs(self.graph)
         self.nodes = self._needed([o.name for o in self.outputs.read])
         self.uses = Counter(name for node in self.nodes for name in node.input)
@@ -137,6 +142,7 @@ class _Reading:
         self.problems: dict[tuple[str, str], dict[str, None]] = {}  # node names by operator and reason
         self.rounded: set[str] = set()  # constants that the model computes itself
         whole = self._is_whole()
+        self.types = Types(self.source, self.graph.initializer, self.nodes)
         self.values: dict[str, Any] = {self.source.name: Value(self.build.graph.input, shape, whole)}
         for node in self.nodes:
             self._translate(node)
@@ -159,14 +165,23 @@ class _Reading:
             if i >= 0 and i not in wanted:
                 wanted.add(i)
                 stack.extend(nodes[i].input)
-        return [node for i, node in enumerate(nodes) if i in wanted]
+        needed = [node for i, node in enumerate(nodes) if i in wanted]
+        known = {"", *given, *(t.values.name for t in self.graph.sparse_initializer)}
+        for node in needed:
+            self._must_know(node.input, known)
+            known.update(node.output)
+        self._must_know(names, known)
+        return needed
+
+    @staticmethod
+    def _must_know(names: Iterable[str], known: set[str]) -> None:
+        for name in names:
+            if name not in known:
+                raise InputError(f"the value {name!r} is used, and nothing before computes it; the model is damaged")
 
     def _source(self) -> ValueInfoProto:
         """The one input that the outputs depend on."""
-        inputs = [i for i in self.graph.input if i.name not in self.tensors]
-        if not inputs:
-            raise UnsupportedError("the model takes no input")
-        used = [i for i in inputs if self.uses[i.name]]
+        used = [i for i in self.graph.input if i.name not in self.tensors and self.uses[i.name]]
         if not used:
             raise UnsupportedError("the model's output does not depend on its input")
         if len(used) > 1:
@@ -190,8 +205,6 @@ class _Reading:
         if name not in self.values:
             if any(name == t.values.name for t in self.graph.sparse_initializer):
                 raise UnsupportedError(f"the tensor {name!r} is stored as a sparse tensor; store it as a plain one")
-            if name not in self.tensors:
-                raise InputError(f"the value {name!r} is used, and nothing before computes it; the model is damaged")
             self.values[name] = self._array(self.tensors[name], f"the tensor {name!r}")
         return self.values[name]
 
@@ -210,6 +223,8 @@ class _Reading:
             self.build, node, place, self.opset, self.batch, lambda name: self.uses[name] == 1, self._array, self.notes
         )
         outputs, lost = list(node.output), Lost()
+        inputs: list[Any] = []
+        self.types.follow(node)
         try:
             inputs = [self.value(name) if name else None for name in node.input]
             lost = Lost(all(map(_is_constant, inputs)) or (not domain and node.op_type in ("Shape", "Size")))
@@ -220,14 +235,25 @@ class _Reading:
             results = []
         except RefusalError as refusal:
             self._problem(refusal.at or place, str(refusal))
-            results = []
+            results = [] if lost.constant else self._stand_ins(node, inputs, lost)
         except UnsupportedError:
             raise
         except InputError as error:
-            raise InputError(f"{place}: {error}") from None
+            if not self.problems:  # else it may be about what stands in for the real values
+                raise InputError(f"{place}: {error}") from None
+            results = []
         except _DAMAGE as error:
             raise InputError(f"{place} cannot be read; the model may be damaged: {first_line(error)}") from None
         self.values.update(zip(outputs, [*results, *[lost] * len(outputs)]))
+
+    def _stand_ins(self, node: NodeProto, inputs: list[Any], lost: Lost) -> list[Any]:
+        """What the rest of the model is looked through with, behind a node that is not supported."""
+        if any(isinstance(v, Lost) for v in inputs):
+            return []
+        return [
+            lost if shape is None else Value(self.build.add(node.name, Unknown(inner(shape)), 0), shape)
+            for shape in result_shapes(node, inputs, self.types, self.opset)
+        ]
 
     def _results(self, step: Step, domain: str, inputs: list[Any]) -> list[Any]:
         operator = step.node.op_type
@@ -259,6 +285,7 @@ class _Reading:
                 return [v]  # a label, whatever shape it is given
         if operator not in TAKES_FORMULA:
             inputs = [self._settled(name) if name else None for name in step.node.input][: len(inputs)]
+        self.types.refuse_rounding(step.node, [name for name, v in zip(step.node.input, inputs) if not _is_constant(v)])
         result = _bound(HANDLERS[domain, operator], step, inputs)
         if step.unread():
             refuse(f"its attribute {step.unread()[0]!r} is not understood")
@@ -276,6 +303,7 @@ class _Reading:
     def _fold(self, step: Step, inputs: list[np.ndarray | None]) -> list[np.ndarray]:
         node = step.node
         results = constants.fold(node, inputs, self.opset)
+        self.types.refuse_half(node, results)
         computes = node.op_type not in constants.MOVES or any(name in self.rounded for name in node.input)
         if node.op_type == "Cast" and inputs[0] is not None and not (self.rounded & set(node.input)):
             computes = not np.array_equal(results[0].astype(np.float64), inputs[0].astype(np.float64))
@@ -312,7 +340,8 @@ class _Reading:
             self.notes.append(f"of the model's {len(self.outputs.all)} outputs {self.outputs.read[0].name!r} is read")
         if cut is not None:
             names = " and ".join(place.operator for place in cut.places)
-            self.notes.append(f"{names} at the end is left off: it does not change which output is largest")
+            self.notes.append(left_off(names))
+        self.notes.extend(self.types.notes())
         if sum(n > 1 for n in chosen.shape) > 1:
             self.notes.append(f"the outputs have the shape {inner(chosen.shape)}; they are read row by row")
         net = self.build.graph.network(chosen.number, _decision(model))

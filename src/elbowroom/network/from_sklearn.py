@@ -18,6 +18,7 @@ from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Graph, Network
 from elbowroom.network.load import printable, two_classes
+from elbowroom.network.reading import left_off
 
 _ACTIVATIONS: dict[str, ops.Operation | None] = {
     "identity": None,
@@ -101,8 +102,7 @@ def _perceptron(graph: Graph, at: int, mlp: Any, features: Any) -> Network:
     if out == "logistic":
         graph.add(ops.Sigmoid(), at)
         return two_classes(graph.network(about=About(names)), printable(classes))
-    note = "the softmax at the end is left off: it does not change which output is largest"
-    return graph.network(at, about=About(names, printable(classes), (note,)))
+    return graph.network(at, about=About(names, printable(classes), (left_off("the softmax"),)))
 
 
 def _tensor(values: Any) -> Tensor:

@@ -19,7 +19,6 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,7 +38,8 @@ from elbowroom.network.aten import (
     refuse,
 )
 from elbowroom.network.graph import About, Graph, Network
-from elbowroom.network.operations import Operation, Shape
+from elbowroom.network.operations import Shape
+from elbowroom.network.reading import Unknown, computes_in, holds, is_half, left_off, rounds_to
 
 WITHOUT_BOUND = "the model holds operations without a bound here:"
 NOT_SCRIPT = "give the torch.nn.Module it was made from, or save that with torch.export.save or as ONNX"
@@ -184,16 +184,6 @@ _BATCH = _Mark()  # a number computed from the batch size
 _LOST = _Mark()  # follows an unsupported operation and does not have the batch as its first axis
 
 
-@dataclass(frozen=True, eq=False)
-class _Unknown(Operation):
-    """Stands in for an unsupported operation, so that the rest can be looked through for more of them."""
-
-    shape: Shape
-
-    def output_shape(self, *shapes: Shape) -> Shape:
-        return self.shape
-
-
 class _Translation:
     """Walks an exported program in order and builds `graph` from what it finds.
 
@@ -212,14 +202,18 @@ class _Translation:
             if spec.kind is InputKind.USER_INPUT:
                 self.values[node] = At(self.graph.input, shape)
                 self.batch = str(node.meta["val"].shape[0])
+                self.dtype = node.meta["val"].dtype
             else:  # a parameter, a buffer or a tensor that forward made itself
                 stored = program.state_dict if spec.target in program.state_dict else program.constants
                 self.values[node] = stored[spec.target].detach()  # of the copy, so nobody else holds it
+        self.halves: dict[torch.dtype, None] = {}  # in which values are computed
+        weights = [t for t in self.values.values() if isinstance(t, Tensor) and t.is_floating_point()]
+        self.is_mixed = any(t.dtype != self.dtype for t in weights)
         self.softmax: Callable[..., Tensor] | None = None
         self.notes: tuple[str, ...] = ()
         if task != "regression" and (softmax := self._final_softmax()) is not None:
             self.last, self.softmax = softmax.all_input_nodes[0], SOFTMAX[softmax.target]
-            self.notes = ("the softmax at the end is left off: it does not change which output is largest",)
+            self.notes = (left_off("the softmax"),)
         for node in self._needed():
             if node not in self.values:
                 self.values[node] = self._translate(node)
@@ -227,18 +221,31 @@ class _Translation:
             raise UnsupportedError("\n  ".join([WITHOUT_BOUND, *self.problems]))
         if not isinstance(self.values[self.last], At):
             raise UnsupportedError("the model's output does not depend on its input")
+        self.notes += tuple(computes_in(_type_name(kind)) for kind in self.halves)
         self.output: int = self.values[self.last].number
 
     def _final_softmax(self) -> fx.Node | None:
         """The softmax over the classes that the output is, but for its shape."""
         node = self.last
-        while HANDLERS.get(node.target) in KEEPS_ORDER and self._keeps_batch(node.meta["val"]):
+        while HANDLERS.get(node.target) in KEEPS_ORDER and self._is_plain(node):
             node = node.all_input_nodes[0]
-        if node.target not in SOFTMAX or not self._keeps_batch(node.meta["val"]):
+        if node.target not in SOFTMAX or not self._is_plain(node):
             return None
         shape, dim = node.meta["val"].shape, int(node.args[1])
         over_classes = dim % len(shape) > 0 and shape[dim] == math.prod(shape[1:])
         return node if over_classes and shape[dim] > 1 else None
+
+    def _is_plain(self, node: fx.Node) -> bool:
+        """Whether a node of one input keeps the batch and all of the values' digits."""
+        value = node.meta["val"]
+        return value.is_floating_point() and self._keeps_batch(value) and not self._rounds(node, node.all_input_nodes)
+
+    def _rounds(self, node: fx.Node, computed: list[fx.Node]) -> torch.dtype | None:
+        """The type that a node rounds computed values to, if it does; that of the whole model may be returned to."""
+        old, new = ({t.dtype for n in nodes for t in _reals(n)} for nodes in (computed, [node]))
+        narrow = [kind for kind in new if not all(holds(kind, other) for other in old)]
+        own = {self.dtype} if not (is_half(self.dtype) and self.is_mixed) else set()
+        return next((kind for kind in narrow if kind not in own), None)
 
     def _needed(self) -> list[fx.Node]:
         """The nodes the output depends on, in order; assertions and leftovers are not among them."""
@@ -270,6 +277,10 @@ class _Translation:
                 refuse("uses the batch size, or a value computed from the whole batch, as a number")
             if isinstance(value, Tensor) and not self._keeps_batch(value):
                 refuse("moves, merges or reduces the batch axis")
+            computed = [n for n in node.all_input_nodes if isinstance(self.values[n], At | tuple)]
+            if (kind := self._rounds(node, computed)) is not None:
+                refuse(rounds_to(_type_name(kind)))
+            self.halves.update(dict.fromkeys(t.dtype for t in _reals(node) if is_half(t.dtype)))
             step = Step(self.graph, node, self._name(node))
             result = handler(step, *args, **kwargs)
             if isinstance(result, At) and result.shape != step.shape:
@@ -296,7 +307,7 @@ class _Translation:
         if not isinstance(value, Tensor) or not self._keeps_batch(value):
             return _LOST
         shape = tuple(value.shape[1:])
-        return At(self.graph.add(_Unknown(shape), 0, name="unknown"), shape)
+        return At(self.graph.add(Unknown(shape), 0, name="unknown"), shape)
 
     def _reason(self, node: fx.Node, inputs: list[Any]) -> str:
         if node.target in SOFTMAX:
@@ -308,6 +319,17 @@ class _Translation:
     def _name(self, node: fx.Node) -> str:
         path, _ = _module_of(node)
         return f"{path}.{node.name}" if path else node.name
+
+
+def _reals(node: fx.Node) -> list[Tensor]:
+    """The floating-point tensors that a node gives."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, tuple | list) else [value]
+    return [t for t in values if isinstance(t, Tensor) and t.is_floating_point()]
+
+
+def _type_name(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")
 
 
 def _module_of(node: fx.Node) -> tuple[str, str]:

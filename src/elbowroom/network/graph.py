@@ -92,7 +92,9 @@ class Graph:
         nodes, names = [], set()
         for i in order:
             node = self.nodes[i]
-            name = node.name if node.name not in names else f"{node.name}_{renumber[i]}"
+            name = node.name
+            while name in names:
+                name = f"{name}_{renumber[i]}"
             names.add(name)
             nodes.append(Node(node.op, tuple(renumber[j] for j in node.inputs), node.shape, name))
         return Network(tuple(nodes), decision, about)

@@ -22,6 +22,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.files import SUFFIX, load_network
 from elbowroom.network.graph import About, Graph, Network
 from elbowroom.network.operations import Shape
+from elbowroom.network.reading import left_off
 
 TASKS = ("classification", "regression")
 LAYOUTS = ("NCHW", "NHWC")
@@ -134,6 +135,8 @@ def _read_file(
     suffix = path.suffix.lower()
     if suffix not in (*_FILES, *_PICKLES):
         raise InputError(f"{path}: models are read from {', '.join(_FILES)} files, and this is none by its name")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, and a model is read from a file")
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     if suffix == SUFFIX:
@@ -168,15 +171,16 @@ def two_classes(net: Network, classes: tuple[str, ...] | None = None) -> Network
     """
     graph = Graph(net.input_shape)
     at, high = graph.append(net), "above 0"
+    ends: tuple[str, ...] = ()
     while isinstance(graph.nodes[at].op, ops.Reshape):
         at = graph.nodes[at].inputs[0]
     if isinstance(graph.nodes[at].op, ops.Sigmoid):
-        at, high = graph.nodes[at].inputs[0], "above 1/2 (the sigmoid at the end is left off)"
+        at, high, ends = graph.nodes[at].inputs[0], "above 1/2", (left_off("the sigmoid"),)
     if graph.nodes[at].shape != (1,):
         at = graph.add(ops.Reshape((1,)), at)
     at = graph.add(ops.Linear(torch.tensor([[0.0], [1.0]], dtype=net.dtype)), at, name="two_classes")
     note = f"the model has one output; it is read as two classes, the second where that output is {high}"
-    return graph.network(at, about=replace(net.about, classes=classes, notes=(*net.about.notes, note)))
+    return graph.network(at, about=replace(net.about, classes=classes, notes=(*net.about.notes, note, *ends)))
 
 
 # --- what is put in front
@@ -188,7 +192,7 @@ def _prepare(
     """Adds what stands between the user's inputs and the model's; returns its last node, and whether axes turned."""
     shape, at, dtype = graph.nodes[graph.input].shape, graph.input, own.dtype
     if math.prod(shape) != own.n_inputs:
-        raise InputError(f"input_shape is {shape}, but the model takes {own.input_shape}")
+        raise InputError(f"inputs of shape {shape} do not fit the model, which takes {own.input_shape}")
     if scale is not None:
         at = graph.add(_scale(scale, dtype), at, name="scale")
     if mean is not None:

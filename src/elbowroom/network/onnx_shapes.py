@@ -34,7 +34,7 @@ def dropout(to: Step, x: Value, ratio: Any = None, training: Any = None) -> Valu
 def cast(to: Step, x: Any) -> Any:
     to.ignore("saturate", "round_mode")
     kind = to.integer("to", 0)
-    if kind not in FLOATS and not x.cut:
+    if kind not in FLOATS:
         refuse(f"a conversion to {type_name(kind)}")
     return replace(x, whole=False) if isinstance(x, Value) else x
 

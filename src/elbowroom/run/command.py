@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from elbowroom.data.dataset import Dataset
+from elbowroom.data.dataset import Dataset, counted
 from elbowroom.data.sources import open_data
 from elbowroom.errors import InputError
 from elbowroom.network.files import load_network
@@ -23,7 +24,7 @@ from elbowroom.run.settings import Settings, read_config
 from elbowroom.run.show import how_to_go_on, region_of, show_summary
 from elbowroom.run.summary import summarise
 
-INTERRUPTED = 130
+NOTHING_TRIED, INTERRUPTED = 1, 130
 _STOPPING = "stopping when what is in progress is done; once more to stop at once and lose that"
 
 
@@ -42,6 +43,7 @@ def certify_command(
         raise InputError(f"{out} holds no run to go on with; begin one: elbowroom certify MODEL DATA --out RUN")
     if settings.data is None or (settings.model is None and not own_network):
         raise InputError("give a model and data: elbowroom certify MODEL DATA --out RUN")
+    settings = settings.settled()
     data = _data(settings)
     net = load_network(out / NETWORK) if own_network else _network(settings, data)
     watch = display(quiet)
@@ -59,7 +61,14 @@ def certify_command(
     elif not quiet:
         show_summary(summary)
     if outcome.complete:
-        return 0
+        if summary["tried"]:
+            return 0
+        print(
+            f"elbowroom: not one of {summary['inputs']:,} inputs could be tried; why: elbowroom show "
+            f"{shlex.quote(str(out))}",
+            file=sys.stderr,
+        )
+        return NOTHING_TRIED
     print(
         f"elbowroom: stopped at {summary['done']:,} of {summary['inputs']:,} inputs, all saved; go on with: "
         f"{how_to_go_on(out)}",
@@ -97,7 +106,7 @@ def _network(settings: Settings, data: Dataset) -> Network:
             layout=settings.layout, task=settings.task, features=data.features, trust_pickle=settings.trust_pickle,
         )  # fmt: skip
     except InputError as error:
-        if str(error).startswith("input_shape "):  # which nobody may have given: it is the data's
+        if str(error).startswith(("input_shape ", "inputs of shape ")):  # which nobody may have given: it is the data's
             raise InputError(f"{data.name} does not fit {settings.model}: {error}") from None
         raise
     if data.classes is None or settings.within is not None:
@@ -107,7 +116,8 @@ def _network(settings: Settings, data: Dataset) -> Network:
     if settings.predicted:
         return net
     shown = ", ".join(data.classes[:5]) + (", ..." if len(data.classes) > 5 else "")
+    number = counted(len(data.classes), "class", "classes")
     raise InputError(
-        f"{data.name} has {len(data.classes)} classes ({shown}), but the network tells {net.n_outputs} apart, so their "
+        f"{data.name} has {number} ({shown}), but the network tells {net.n_outputs} apart, so their "
         "numbers would mean something else; --predicted goes without labels"
     )

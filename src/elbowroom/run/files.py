@@ -155,6 +155,13 @@ class Run:
             raise InputError(f"{self.folder / 'parts'} cannot be read: {error.strerror or error}") from None
         return [k for k in range(self.n_parts) if _name(k) in names]
 
+    def last_written(self) -> float | None:
+        """When the newest part was written, in seconds since 1970; None where there is none."""
+        try:
+            return max((entry.stat().st_mtime for entry in os.scandir(self.folder / "parts")), default=None)
+        except OSError:
+            return None
+
     def write(self, part: int, certs: Certificates) -> None:
         """Writes a part; refuses certificates that make another claim than the run does."""
         certs.must_fit(self.network)

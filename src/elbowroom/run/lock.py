@@ -52,6 +52,14 @@ def holder(folder: Path) -> str | None:
     return None
 
 
+def held_since(folder: Path) -> float | None:
+    """When the lock was taken, in seconds since 1970; None where it was let go meanwhile."""
+    try:
+        return (folder / NAME).stat().st_mtime  # it is written once, by who takes it
+    except OSError:
+        return None
+
+
 def _take(path: Path) -> int:
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -25,7 +25,9 @@ _NAMED_AT_MOST = 10
 
 
 def resolve(settings: Settings, net: Network, domain: tuple[float, float] | None) -> Settings:
-    """The same settings with every feature known by its number, and the data set's `domain` where it was asked for."""
+    """The same settings with every feature known by its number, the data set's `domain` where it was asked for, and
+    the task that follows from the claim."""
+    settings = settings.settled()
     found = settings.domain
     if found == FROM_DATA:
         if domain is None:

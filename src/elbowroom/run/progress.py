@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from elbowroom.run.runner import Start
 from elbowroom.run.summary import Tally, cap_in_words
 
 _EVERY = 10.0  # seconds between lines
+_SILENCE = 60.0  # seconds without a part after which a line says that the work goes on
+_TICK = 1.0  # seconds between looks at the clock
 _FEW = 10  # inputs of which nothing is concluded
 
 
@@ -105,18 +109,61 @@ class _Pace:
         return f"{rate:.3g} inputs/s{ratio}, {left} left"
 
 
+class _Clock:
+    """How long the parts in work have taken so far. `tick` is called every second or so, by a thread of its own."""
+
+    def __init__(self, start: Start, tick: Callable[[], None]) -> None:
+        self._each = "input" if min(start.run.plan.part_rows, start.run.plan.inputs) == 1 else "part"
+        self._which, self._since = "first", time.monotonic()
+        self._tick, self._over = tick, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(_TICK):
+            self._tick()
+
+    @property
+    def waited(self) -> float:
+        return time.monotonic() - self._since
+
+    def words(self) -> str:
+        return f"{self._which} {self._each} in work, {in_words(self.waited)} so far"
+
+    def advance(self) -> None:
+        self._which, self._since = "next", time.monotonic()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
 class _Lines(_Quiet):
     def begin(self, start: Start) -> None:
         print("\n".join(introduction(start)), file=sys.stderr, flush=True)
         super().begin(start)
         self._pace, self._last = _Pace(start), time.monotonic()
+        self._done, self._told = start.done, 0.0
+        self._clock = _Clock(start, self._tick)
+
+    def _tick(self) -> None:
+        waited = self._clock.waited
+        if waited - self._told >= _SILENCE:
+            self._told = waited
+            print(f"{self._done:,} of {self._pace.total:,} inputs, {self._clock.words()}", file=sys.stderr, flush=True)
 
     def advance(self, tally: Tally) -> None:
+        self._clock.advance()
+        self._done, self._told = tally.count, 0.0
         now = time.monotonic()
         if now - self._last >= _EVERY:
             self._last = now
             done = f"{tally.count:,} of {self._pace.total:,} inputs"
             print(f"{done}, {self._pace.words(tally)}", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if hasattr(self, "_clock"):
+            self._clock.stop()
 
 
 class _Bar(_Quiet):
@@ -133,12 +180,22 @@ class _Bar(_Quiet):
         )  # fmt: skip
         self._task = self._bar.add_task("", total=start.run.plan.inputs, completed=start.done)
         self._bar.start()
+        self._words = ""
+        self._clock = _Clock(start, self._tick)
+
+    def _tick(self) -> None:
+        # The rate says enough where parts come quickly.
+        if not self._words or self._clock.waited >= _SILENCE:
+            self._bar.update(self._task, description=f"{self._words}{self._clock.words()}")
 
     def advance(self, tally: Tally) -> None:
+        self._clock.advance()
+        self._words = f"{self._pace.words(tally)}; "
         self._bar.update(self._task, completed=tally.count, description=self._pace.words(tally))
 
     def end(self) -> None:
-        if hasattr(self, "_bar"):
+        if hasattr(self, "_clock"):
+            self._clock.stop()
             self._bar.stop()
 
 

@@ -180,7 +180,7 @@ def _read(number: int, data: Dataset, index: np.ndarray, settings: Settings) -> 
         if unread is not None:
             faults[k] = unread
         else:
-            troubles[k] = (data.trouble(int(index[k])) or "").removeprefix(f"{index[k]}: ")
+            troubles[k] = data.trouble(int(index[k])) or ""
     return Part(number, index, x, _labels(data, index, settings), faults, troubles)
 
 

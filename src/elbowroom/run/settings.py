@@ -92,6 +92,18 @@ class Settings:
                 raise InputError(f"{where(name)} must be {wrong}, got {_shown(value)}") from None
         return Settings(**found)
 
+    def settled(self) -> Settings:
+        """The same with the task that follows from what is to be certified: a tolerance is about the outputs as the
+        model gives them, where a classifier's reader leaves off what does not change the decision."""
+        if self.within is None and self.task == "regression":
+            raise InputError("of a regression outputs stay, not labels: say how closely with --within TOL (within)")
+        if self.within is not None and self.task == "classification":
+            raise InputError(
+                "--within (within) is about outputs as the model gives them, so that the task is regression; leave "
+                "out --task classification, or --within"
+            )
+        return self if self.within is None else dataclasses.replace(self, task="regression")
+
     def plain(self) -> dict[str, Any]:
         """By name, as JSON holds them."""
         return dataclasses.asdict(self)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 from elbowroom.certificate import Certificates
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.run.files import Run
-from elbowroom.run.lock import holder
+from elbowroom.run.lock import held_since, holder
 from elbowroom.run.progress import in_words
-from elbowroom.run.summary import QUANTILES, Tally, summarise
+from elbowroom.run.summary import EXTENTS, HALF_WIDTH, QUANTILES, REACH, Tally, extent_of, summarise
 
 _BAR = 40  # characters of the longest bar of a histogram
 _FEW = 10  # ratios that need no histogram
@@ -22,6 +23,8 @@ def status_of(run: Run) -> dict[str, Any]:
     finished = run.finished()
     done = sum(len(run.rows(k)) for k in finished)
     data, writer = run.plan.data or {}, holder(run.folder)
+    since, written = held_since(run.folder) if writer else None, run.last_written() if finished else None
+    now = time.time()
     return {
         "run": str(run.folder),
         "network": repr(run.network),
@@ -33,6 +36,8 @@ def status_of(run: Run) -> dict[str, Any]:
         "parts_done": len(finished),
         "complete": done == run.plan.inputs,
         "writer": writer,
+        "running_seconds": None if since is None else max(0.0, now - since),
+        "seconds_since_last_part": None if written is None else max(0.0, now - written),
         "resume": how_to_go_on(run.folder) if (run.plan.settings or {}).get("data") else None,
     }
 
@@ -51,9 +56,21 @@ def show_status(status: dict[str, Any]) -> None:
     if status["complete"]:
         print("complete")
     elif status["writer"]:
-        print(f"running: {status['writer']}")
+        print(f"running: {status['writer']}{_at_work(status)}")
     else:
         print(f"not running; go on with: {status['resume'] or 'run_dataset(..., resume=True), as it was begun'}")
+
+
+def _at_work(status: dict[str, Any]) -> str:
+    """Since when; and since when on the parts in progress, of which nothing else is to be seen until they are done."""
+    since, last = status["running_seconds"], status["seconds_since_last_part"]
+    if since is None:
+        return ""
+    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - since))
+    each = "input" if status["inputs"] == status["parts"] else "part"
+    if last is None or last > since:
+        return f", since {begun}: at work on its first {each}, {in_words(since)} so far"
+    return f", since {begun} ({in_words(since)}): at work, its last {each} was done {in_words(last)} ago"
 
 
 def how_to_go_on(folder: object) -> str:
@@ -90,10 +107,16 @@ def show_summary(summary: dict[str, Any]) -> None:
     accuracy = "-" if summary["accuracy"] is None else f"{summary['accuracy']:.2%}"
     table.add_row(accuracy, *(_size(summary[k]) for k in ("uniform", "non_uniform", "ratio")), certified)
     console.print(table)
-    print(f"region {summary['region']}; sizes: geometric mean of an input's half-widths, then mean of inputs")
+    extents = EXTENTS[extent_of(summary["region"])]
+    print(f"region {summary['region']}; sizes: geometric mean of an input's {extents}, then mean of inputs")
+    left_out = summary["done"] - summary["tried"]
+    if summary["accuracy"] is not None and left_out:
+        print(f"accuracy: of the {summary['tried']:,} inputs that were tried; {left_out:,} could not be (see below)")
     print("ratio: non-uniform / uniform of this table")
     capped = summary["capped_share"]
     print(f"cap on eps: {summary['cap']}" + ("" if capped is None else f"; {capped:.1%} of the extents are at it"))
+    if summary["beyond_domain"]:
+        print("regions of this shape may stick out of the domain; what is claimed is their part inside it")
     _show_ratios(summary)
     _show_failures(summary)
     each = summary["seconds"] / max(1, summary["done"])
@@ -152,6 +175,9 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
     if certs.lower is not None and certs.upper is not None:
         corners = certs.lower[row].flatten().tolist(), certs.upper[row].flatten().tolist()
     names = feature_names(net)
+    if certs.basis is not None:  # extents belong to its directions, the columns
+        names = [f"direction {k}" for k in range(len(x))]
+        x = (certs.x[row].flatten() @ certs.basis.to(certs.x.dtype)).tolist()
     label = int(certs.labels[row])
     features = []
     order = sorted(range(len(x)), key=lambda k: (eps[k] == 0, eps[k]))  # frozen features last
@@ -171,6 +197,7 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
         "geomean": float(certs.geomean[row]),
         "ratio": float(certs.ratio[row]),
         "smallest_margin": float(certs.margins[row].min()),
+        "extent": extent_of(str(certs.settings.get("region", ""))),
         "features": features,
     }
 
@@ -192,13 +219,14 @@ def show_input(found: dict[str, Any], most: int) -> None:
     if not found["features"]:
         return
     print(
-        f"geometric mean of the half-widths {found['geomean']:.6g}, {found['ratio']:.3f} times the uniform region; "
-        f"smallest proved margin {found['smallest_margin']:.3g}"
+        f"geometric mean of the {EXTENTS[found['extent']]} {found['geomean']:.6g}, {found['ratio']:.3f} times the "
+        f"uniform region; smallest proved margin {found['smallest_margin']:.3g}"
     )
     shown = found["features"][:most]
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("feature", overflow="fold")
-    heads = ("value", "from", "to", "half-width") if "lower" in shown[0] else ("value", "half-width")
+    extent = "reach alone" if found["extent"] == REACH else found["extent"]
+    heads = ("value", "from", "to", extent) if "lower" in shown[0] else ("value", extent)
     for head in heads:
         table.add_column(head, justify="right")
     table.add_column("")
@@ -208,6 +236,8 @@ def show_input(found: dict[str, Any], most: int) -> None:
         cells = (f"{v:.6g}" for v in (f["value"], *ends, f["half_width"]))
         table.add_row(printable(f["feature"]), *cells, mark)
     Console(highlight=False, markup=False).print(table)
+    if found["extent"] != HALF_WIDTH:
+        print(f"{extent}: how far it may move while all others stay where they are; together they may move less")
     if len(shown) < len(found["features"]):
         print(f"... and {len(found['features']) - len(shown):,} more features with more room (--features)")
 

@@ -13,6 +13,8 @@ from elbowroom.run.values import ALL
 
 EXAMPLES = 3  # of each status that is not "certified"
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+HALF_WIDTH, SEMI_AXIS, REACH = "half-width", "semi-axis", "reach along the axis alone"
+EXTENTS = {HALF_WIDTH: "half-widths", SEMI_AXIS: "semi-axes", REACH: "reaches along the axes"}
 _BINS = 10
 
 
@@ -58,7 +60,11 @@ class Tally:
 
 
 def summarise(tally: Tally, plan: Plan, region: str) -> dict[str, Any]:
-    """The run as a JSON object: the row of the paper's table, how the ratios are distributed, what failed and why."""
+    """The run as a JSON object: the row of the paper's table, how the ratios are distributed, what failed and why.
+
+    `accuracy`: of the inputs that were `tried`: all but those without finite numbers, or with an error.
+    `beyond_domain`: whether regions may stick out of the domain, since only boxes are cut to it.
+    """
     data = plan.data or {}
     right = tally.certified + tally.status["not_certified"]
     judged = right + tally.status["misclassified"]
@@ -71,11 +77,13 @@ def summarise(tally: Tally, plan: Plan, region: str) -> dict[str, Any]:
         "data": data.get("name"),
         "region": region,
         "status": tally.status,
+        "tried": judged,
         "accuracy": right / judged if told and judged else None,
         "uniform": tally.uniform / tally.certified if tally.certified else None,
         "non_uniform": tally.geomean / tally.certified if tally.certified else None,
         "ratio": tally.geomean / tally.uniform if tally.uniform else None,
         "cap": cap_in_words(plan.settings),
+        "beyond_domain": extent_of(region) != HALF_WIDTH and bool((plan.settings or {}).get("domain")),
         "capped_share": tally.capped / tally.extents if tally.extents else None,
         "ratios": {f"{q:.0%}": float(v) for q, v in zip(QUANTILES, np.quantile(ratios, QUANTILES))}
         if len(ratios)
@@ -88,6 +96,11 @@ def summarise(tally: Tally, plan: Plan, region: str) -> dict[str, Any]:
         },
         "seconds": tally.seconds,
     }
+
+
+def extent_of(region: str) -> str:
+    """What the extent of a feature is, in a region of this shape (as certificates call it)."""
+    return SEMI_AXIS if "Ellipsoid" in region else REACH if "L1" in region else HALF_WIDTH
 
 
 def cap_in_words(settings: dict[str, Any] | None) -> str:

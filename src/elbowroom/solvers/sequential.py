@@ -63,7 +63,8 @@ class Sequential:
                 if not len(pending):
                     break
             active = active[gained >= self.gain]
-        factor, _ = to_boundary(problem, best, tolerance=self.polish, at_one=least)
+        # Without a gradient the start's margins are not known.
+        factor, _ = to_boundary(problem, best, tolerance=self.polish, at_one=least if self.gradients else None)
         best = problem.region.grow(best, factor.clamp_min(1))
         return Solution(best, f"sequential: at most {self.gradients} linearisations")
 

@@ -1,0 +1,59 @@
+"""What the readers of models have in common: sentences for their users, and when a conversion is a rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from elbowroom.network.operations import Operation, Shape
+
+
+def left_off(what: str) -> str:
+    """A note. In floating point a softmax may make equal numbers of different ones; the logits are what is claimed."""
+    return (
+        f"{what} at the end is left off: it does not change the decision; a claim about float32 execution is about the "
+        "logits before it"
+    )
+
+
+def computes_in(kind: str) -> str:
+    """A note, for a model all of whose operations round to a type of half precision."""
+    return (
+        f"the model computes in {kind}; it is read as the same network in real arithmetic, and certify(deployed=...) "
+        "then speaks of the float32 version"
+    )
+
+
+def rounds_to(kind: str) -> str:
+    """A refusal: such a rounding moves decisions by more than the arithmetic of the rest."""
+    return (
+        f"rounds its values to {kind}, which is no part of a network in real arithmetic; leave the conversion out, or "
+        f"convert the whole model to {kind}"
+    )
+
+
+def is_half(kind: torch.dtype) -> bool:
+    """Whether this is a floating-point type that float32 holds and that is not float32."""
+    return kind.is_floating_point and kind.itemsize < 4
+
+
+def holds(kind: torch.dtype, other: torch.dtype) -> bool:
+    """Whether the floating-point type `kind` has every number of the type `other`."""
+    own = torch.finfo(kind)
+    if not other.is_floating_point:
+        return torch.iinfo(other).max <= 2 / own.eps
+    return own.eps <= torch.finfo(other).eps and own.max >= torch.finfo(other).max
+
+
+@dataclass(frozen=True, eq=False)
+class Unknown(Operation):
+    """Stands in for an unsupported operation, so that the rest can be looked through for more of them."""
+
+    shape: Shape
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        return self.shape
+
+
+__all__ = ["Unknown", "computes_in", "holds", "is_half", "left_off", "rounds_to"]

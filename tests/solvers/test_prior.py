@@ -1,0 +1,72 @@
+"""A start from earlier regions: never smaller answers, fewer gradients, and misfits refused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from test_reference import reference
+
+import elbowroom as er
+from elbowroom.errors import InputError
+from elbowroom.network.operations import Linear
+
+PAPER = {"bounds": "combined", "margin": "logits"}
+
+
+@pytest.fixture(scope="module")
+def robust(shared):
+    net, x, y, _ = reference(shared, "m100pgd")
+    return net, x[:8], y[:8], er.certify(net, x[8:], y[8:], **PAPER)
+
+
+def test_saves_gradients_at_the_same_size(robust):
+    net, x, y, earlier = robust
+    plain, with_prior = er.certify(net, x, y, **PAPER), er.certify(net, x, y, prior=earlier, **PAPER)
+    assert set(with_prior.status) == {"certified"}
+    assert with_prior.gradients.sum() <= plain.gradients.sum() - len(x) // 2
+    assert (with_prior.geomean / plain.geomean).min() >= 0.999
+
+
+def test_most_of_the_size_without_a_gradient(robust):
+    net, x, y, earlier = robust
+    plain = er.certify(net, x, y, **PAPER)
+    free = er.certify(net, x, y, prior=earlier, solver=er.Sequential(gradients=0), **PAPER)
+    assert int(free.gradients.max()) == 0
+    assert (free.geomean / plain.geomean).min() >= 0.95
+    assert bool(er.check(free))
+    # Without a prior nothing but the uniform region can come of no gradients.
+    uniform = er.certify(net, x, y, solver=er.Sequential(gradients=0), **PAPER)
+    assert torch.allclose(uniform.ratio, torch.ones(len(x), dtype=torch.float64), atol=1e-3)
+
+
+@pytest.mark.parametrize("region", [er.Box(), er.Box(asymmetric=True), er.Ellipsoid(), er.L1()])
+def test_every_shape(robust, region):
+    net, x, y, _ = robust
+    domain = {"domain": (-1, 1)} if isinstance(region, er.Box) else {}
+    earlier = er.certify(net, x[4:], y[4:], region=region, **domain)
+    plain = er.certify(net, x[:4], y[:4], region=region, **domain)
+    found = er.certify(net, x[:4], y[:4], region=region, prior=earlier, **domain)
+    assert set(found.status) == {"certified"} and bool(er.check(found))
+    assert found.geomean.mean() >= 0.999 * plain.geomean.mean()
+
+
+def test_a_useless_prior_does_no_harm(robust):
+    net, x, y, earlier = robust
+    plain = er.certify(net, x[:3], y[:3], **PAPER)
+    shuffled = earlier.eps[:, torch.randperm(784, generator=torch.Generator().manual_seed(0))]
+    wrong = replace(earlier, lower=earlier.x - shuffled, upper=earlier.x + shuffled)
+    found = er.certify(net, x[:3], y[:3], prior=wrong, **PAPER)
+    assert (found.geomean / plain.geomean).min() >= 0.999
+
+
+def test_misfits_are_refused(robust):
+    net, x, y, earlier = robust
+    other = er.Network.chain((784,), [Linear(torch.eye(10, 784), None)])
+    with pytest.raises(InputError, match="another network"):
+        er.certify(other, x, prior=earlier)
+    with pytest.raises(InputError, match="shape"):
+        er.certify(net, x, y, region=er.Ellipsoid(), prior=earlier)
+    with pytest.raises(InputError, match="Certificates"):
+        er.certify(net, x, y, prior=earlier.eps)
+    with pytest.raises(InputError, match="no certificate"):
+        er.certify(net, x, y, prior=er.certify(net, x[:1], (y[:1] + 1) % 10))
