@@ -19,6 +19,7 @@ from elbowroom.bounds.propagate import BoundFunction, margins_of
 from elbowroom.certificate import Certificates
 from elbowroom.check.prove import Hints, prove
 from elbowroom.claim import Claim
+from elbowroom.device import usable_device
 from elbowroom.errors import InputError
 from elbowroom.limits import Limits, limits_of
 from elbowroom.memory import Budget
@@ -83,8 +84,8 @@ def certify(
     which the search runs, "float32" or "float64" (slower; for networks whose values span many orders of magnitude). The
     verdict is float64 in any case.
     `prior`: certificates of other inputs, of the same network and kind of region: the search starts from their mean
-    shape. Regions of one network are so similar that this saves gradients, or gives regions of some 98 % of the size
-    without any (`solver=er.Sequential(gradients=0)`).
+    shape. Regions of one network are so similar that this may save gradients, or give regions nearly as large without
+    any (`solver=er.Sequential(gradients=0)`).
 
     >>> certs = er.certify(net, x, domain=(0, 1))
     >>> certs.status[0], certs.eps[0], certs.ratio[0]
@@ -105,12 +106,7 @@ def certify(
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise InputError(f"batch must be a positive number of inputs, got {batch!r}")
-    try:
-        where = torch.device(device) if device is not None else _device_of(x)
-    except RuntimeError:
-        raise InputError(f"device {device!r} is unknown; 'cpu' always works, 'cuda' where there is a GPU") from None
-    if where.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device {device!r} cannot be used: torch finds no GPU here; 'cpu' always works")
+    where = usable_device(device) if device is not None else _device_of(x)
     points = batched(net, tensor_of(x).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
         raise InputError("x holds no inputs")

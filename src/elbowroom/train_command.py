@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from elbowroom.data.embedded import Dataset, digits
+from elbowroom.device import usable_device
 from elbowroom.errors import InputError
 from elbowroom.network.files import SUFFIX, save_network
 from elbowroom.network.graph import Network
@@ -136,7 +137,7 @@ def train_command(
     half = (high - low) / 2
     hidden, maps = _numbers(widths, "widths"), _numbers(channels or "", "channels")
     adversary = None if tau is None else PGD(tau / half, steps, step, random_start, ramp, clip)
-    where = _device(device)
+    where = usable_device(device)
     data, names = training_data(name, data_dir, None if classes is None else classes.split(","))
 
     def say(text: str) -> None:
@@ -206,13 +207,3 @@ def _range(text: str) -> tuple[float, float]:
     except ValueError:
         raise InputError(f"pixels must be a lowest and a highest value such as 0,1 or -1,1, got {text!r}") from None
     return low, high
-
-
-def _device(name: str | None) -> torch.device:
-    wanted = name or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(wanted)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise InputError(f"device {wanted!r} cannot be used here; try 'cpu' or 'cuda'") from None
-    return device

@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -19,6 +19,7 @@ from torch import Tensor, fx
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph
 from elbowroom.network.operations import Operation, Shape
+from elbowroom.network.reading import RefusalError, refuse
 
 aten = torch.ops.aten
 
@@ -29,14 +30,6 @@ class At:
 
     number: int
     shape: Shape
-
-
-class RefusalError(Exception):
-    """Why an operation is not supported."""
-
-
-def refuse(reason: str) -> NoReturn:
-    raise RefusalError(reason)
 
 
 @dataclass(frozen=True)
@@ -102,7 +95,7 @@ def _matmul(to: Step, x: Any, y: Any) -> At:
         axes = (*range(len(y.shape) - 2), len(y.shape) - 1, len(y.shape) - 2)
         product = to.add(ops.Linear(x), to.add(ops.Transpose(axes), y))
         return to.add(ops.Transpose(axes), product)
-    refuse("a product with a stack of matrices, or one that mixes the batch")
+    return refuse("a product with a stack of matrices, or one that mixes the batch")
 
 
 def _addmm(to: Step, bias: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> At:

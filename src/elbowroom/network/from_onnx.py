@@ -31,10 +31,10 @@ from elbowroom.network.onnx_file import (
 )
 from elbowroom.network.onnx_guard import Guard, NotComparableError
 from elbowroom.network.onnx_operators import AFTER_CUT, HANDLERS, ML, REASONS, TAKES_FORMULA, TAKES_WHOLE
-from elbowroom.network.onnx_step import Builder, Lost, LostError, Place, RefusalError, Step, Value, inner, refuse
+from elbowroom.network.onnx_step import Builder, Lost, LostError, Place, Step, Value, inner
 from elbowroom.network.onnx_types import Types, result_shapes
 from elbowroom.network.operations import Shape
-from elbowroom.network.reading import Unknown, left_off
+from elbowroom.network.reading import RefusalError, Unknown, left_off, refuse
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto

@@ -26,20 +26,10 @@ from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind, OutputKind
 
 from elbowroom.errors import InputError, UnsupportedError
-from elbowroom.network.aten import (
-    HANDLERS,
-    KEEPS_ORDER,
-    REASONS,
-    SOFTMAX,
-    TAKES_BATCH_SIZE,
-    At,
-    RefusalError,
-    Step,
-    refuse,
-)
+from elbowroom.network.aten import HANDLERS, KEEPS_ORDER, REASONS, SOFTMAX, TAKES_BATCH_SIZE, At, Step
 from elbowroom.network.graph import About, Graph, Network
 from elbowroom.network.operations import Shape
-from elbowroom.network.reading import Unknown, computes_in, holds, is_half, left_off, rounds_to
+from elbowroom.network.reading import RefusalError, Unknown, computes_in, holds, is_half, left_off, refuse, rounds_to
 
 WITHOUT_BOUND = "the model holds operations without a bound here:"
 NOT_SCRIPT = "give the torch.nn.Module it was made from, or save that with torch.export.save or as ONNX"

@@ -12,8 +12,9 @@ from elbowroom.errors import InputError
 from elbowroom.network import onnx_composites as composites
 from elbowroom.network import operations as ops
 from elbowroom.network.onnx_composites import Formula
-from elbowroom.network.onnx_step import Lost, LostError, Step, Value, exact, inner, refuse
+from elbowroom.network.onnx_step import Lost, LostError, Step, Value, exact, inner
 from elbowroom.network.operations import Shape
+from elbowroom.network.reading import refuse
 
 
 def broadcast(*shapes: Shape) -> Shape:

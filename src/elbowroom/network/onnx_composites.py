@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from elbowroom.network import operations as ops
-from elbowroom.network.onnx_step import Builder, Place, RefusalError, Step, Value, exact, refuse
+from elbowroom.network.onnx_step import Builder, Place, Step, Value, exact
 from elbowroom.network.operations import Shape
+from elbowroom.network.reading import RefusalError, refuse
 
 Polynomial = dict[int, Fraction]  # coefficients that are not zero, by power
 _CLOSE = 2.0**-21  # constants such as 1 / sqrt 2 are rounded to float32, and so are products of them

@@ -11,7 +11,8 @@ import numpy as np
 
 from elbowroom.errors import InputError
 from elbowroom.network.onnx_file import checked_size, first_line, widened
-from elbowroom.network.onnx_step import Step, refuse
+from elbowroom.network.onnx_step import Step
+from elbowroom.network.reading import refuse
 
 if TYPE_CHECKING:
     from onnx import NodeProto

@@ -50,7 +50,7 @@ def type_name(number: int) -> str:
 
 def read_model(path: Path) -> tuple[ModelProto, int]:
     """The model in a file, its functions written out, and its opset. Tensors in other files are not read yet."""
-    onnx = _onnx()
+    onnx = import_onnx()
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
@@ -73,9 +73,12 @@ def read_model(path: Path) -> tuple[ModelProto, int]:
     return (_written_out(model, path) if model.functions else model), opset
 
 
-def _onnx() -> Any:
+def import_onnx() -> Any:
+    """The package onnx, which is optional."""
     try:
         import onnx
+        import onnx.helper
+        import onnx.numpy_helper
     except ImportError:
         raise InputError(
             "ONNX files need the package onnx, which is not installed: pip install 'elbowroom[onnx]'"

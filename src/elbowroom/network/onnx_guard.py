@@ -15,8 +15,9 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Node
 from elbowroom.network.onnx_constants import evaluate
 from elbowroom.network.onnx_file import widened
-from elbowroom.network.onnx_step import Place, RefusalError, Value
+from elbowroom.network.onnx_step import Place, Value
 from elbowroom.network.operations import Shape
+from elbowroom.network.reading import RefusalError
 
 if TYPE_CHECKING:
     from onnx import NodeProto

@@ -27,8 +27,9 @@ from elbowroom.network.onnx_pooling import (
     spatial_axes,
     window_pads,
 )
-from elbowroom.network.onnx_step import Cut, Step, Value, exact, inner, refuse
+from elbowroom.network.onnx_step import Cut, Step, Value, exact, inner
 from elbowroom.network.operations import Shape
+from elbowroom.network.reading import refuse
 
 # --- products with matrices
 

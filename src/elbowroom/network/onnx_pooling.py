@@ -13,8 +13,9 @@ import numpy as np
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.onnx_file import checked_size
-from elbowroom.network.onnx_step import Step, Value, exact, refuse
+from elbowroom.network.onnx_step import Step, Value, exact
 from elbowroom.network.operations import Shape
+from elbowroom.network.reading import refuse
 
 _WIDEST = 64  # positions that a maximum may run over an edge, where that takes a node for each
 

@@ -14,8 +14,9 @@ from elbowroom.network import operations as ops
 from elbowroom.network.files import LARGEST
 from elbowroom.network.onnx_arithmetic import broadcast, shifted, times
 from elbowroom.network.onnx_file import FLOATS, type_name
-from elbowroom.network.onnx_step import Step, Value, refuse
+from elbowroom.network.onnx_step import Step, Value
 from elbowroom.network.operations import Shape
+from elbowroom.network.reading import refuse
 
 _MOST_PIECES = 4096  # each is a node of its own
 

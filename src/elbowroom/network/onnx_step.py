@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,25 +22,14 @@ from elbowroom.network.files import LARGEST, most_numbers
 from elbowroom.network.graph import Graph
 from elbowroom.network.onnx_file import MOST_AXES
 from elbowroom.network.operations import Operation, Shape
+from elbowroom.network.reading import refuse
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, NodeProto
 
 
-class RefusalError(Exception):
-    """Why an operation is not supported; `at`: the operation meant, where it is not the one at hand."""
-
-    def __init__(self, reason: str, at: Place | None = None) -> None:
-        super().__init__(reason)
-        self.at = at
-
-
 class LostError(Exception):
     """A value is asked for that follows an unsupported operation."""
-
-
-def refuse(reason: str) -> NoReturn:
-    raise RefusalError(reason)
 
 
 @dataclass(frozen=True)

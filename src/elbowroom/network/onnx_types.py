@@ -13,9 +13,8 @@ import torch
 
 from elbowroom.network.onnx_constants import MOVES
 from elbowroom.network.onnx_file import FLOATS, INTEGERS, type_name
-from elbowroom.network.onnx_step import refuse
 from elbowroom.network.operations import Shape
-from elbowroom.network.reading import computes_in, holds, is_half, rounds_to
+from elbowroom.network.reading import computes_in, holds, is_half, refuse, rounds_to
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto, ValueInfoProto

@@ -1,8 +1,9 @@
-"""What the readers of models have in common: sentences for their users, and when a conversion is a rounding."""
+"""What the readers of models have in common: refusals, sentences for users, and when a conversion is a rounding."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import torch
 
@@ -33,6 +34,18 @@ def rounds_to(kind: str) -> str:
     )
 
 
+class RefusalError(Exception):
+    """Why an operation is not supported; `at`: the operation meant, where it is not the one at hand."""
+
+    def __init__(self, reason: str, at: Any = None) -> None:
+        super().__init__(reason)
+        self.at = at
+
+
+def refuse(reason: str) -> NoReturn:
+    raise RefusalError(reason)
+
+
 def is_half(kind: torch.dtype) -> bool:
     """Whether this is a floating-point type that float32 holds and that is not float32."""
     return kind.is_floating_point and kind.itemsize < 4
@@ -56,4 +69,4 @@ class Unknown(Operation):
         return self.shape
 
 
-__all__ = ["Unknown", "computes_in", "holds", "is_half", "left_off", "rounds_to"]
+__all__ = ["RefusalError", "Unknown", "computes_in", "holds", "is_half", "left_off", "refuse", "rounds_to"]

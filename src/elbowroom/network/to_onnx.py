@@ -22,6 +22,7 @@ from torch import Tensor
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network, Node
+from elbowroom.network.onnx_file import import_onnx
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -38,7 +39,7 @@ def to_onnx(net: Network, dtype: torch.dtype | None = None) -> ModelProto:
     `dtype`: float32 or float64; by default the type the parameters are stored in. A type that cannot hold every
     parameter exactly is refused.
     """
-    onnx = _onnx()
+    onnx = import_onnx()
     chosen = _chosen(net, dtype)
     unknown = sorted({n.op.name for n in net.nodes[1:] if type(n.op) not in _WRITERS})
     if unknown:
@@ -88,18 +89,6 @@ def rounded_constants(net: Network, dtype: torch.dtype | None = None) -> list[st
         if isinstance(node.op, ops.GELU):
             found.append(f"{node.name} (GELU): the irrational constants in it are rounded")
     return found
-
-
-def _onnx() -> Any:
-    try:
-        import onnx
-        import onnx.helper
-        import onnx.numpy_helper
-    except ImportError:
-        raise InputError(
-            "ONNX files need the package onnx, which is not installed: pip install 'elbowroom[onnx]'"
-        ) from None
-    return onnx
 
 
 def _held(dtype: torch.dtype, number: float) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from elbowroom.certify import SOLVERS, Solver
+from elbowroom.device import usable_device
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.regions.shapes import L1, Box, Ellipsoid, Region, Uniform
@@ -77,13 +78,7 @@ def arguments(settings: Settings, net: Network) -> dict[str, Any]:
 
 def device_of(settings: Settings) -> torch.device:
     """The device that was asked for; else a GPU, where there is one."""
-    name = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise InputError(f"device {name!r} cannot be used here; the device 'cpu' always can") from None
-    return device
+    return usable_device(settings.device)
 
 
 def _solver(settings: Settings) -> Solver:
