@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from elbowroom.data.embedded import Dataset
 from elbowroom.errors import InputError
+from elbowroom.train_steps import Replayed, own_stream
 
 Model = Callable[[Tensor], Tensor]  # `b x *s` -> logits, `b x k`: a module or a `Network`
 
@@ -166,30 +167,41 @@ def train(
         model = convnet(data.shape, channels, widths, data.n_classes, activation, generator)
     else:
         model = mlp([data.n_features, *widths, data.n_classes], activation, generator)
-    model = model.to(device)
+    where = torch.device(device)
+    model = model.to(where)
+    on_gpu = where.type == "cuda"
     # On a GPU the adversary's starts are drawn there: sending them would take longer than the step.
-    noise = generator if torch.device(device).type == "cpu" else torch.Generator(device).manual_seed(seed)
-    x_train, y_train, x_test, y_test = (t.to(device) for t in (data.x_train, data.y_train, data.x_test, data.y_test))
-    optimiser = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=weight_decay)
+    noise = torch.Generator(where).manual_seed(seed) if on_gpu else generator
+    x_train, y_train, x_test, y_test = (t.to(where) for t in (data.x_train, data.y_train, data.x_test, data.y_test))
+    optimiser = torch.optim.Adam(
+        model.parameters(), lr=torch.tensor(rate, device=where) if on_gpu else rate, betas=(0.9, 0.99),
+        weight_decay=weight_decay, capturable=on_gpu, fused=on_gpu or None,
+    )  # fmt: skip
     per_epoch = -(-len(x_train) // batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs * per_epoch) if decay_rate else None
     small = batch * max(p.numel() for p in model.parameters()) < _WORTH_A_THREAD
+    replayed = Replayed(noise) if on_gpu else None
     losses = []
-    with one_thread() if small else nullcontext():
+    with one_thread() if small else nullcontext(), own_stream(where):
         for epoch in range(epochs):
             by = None if adversary is None else adversary.at(epoch)
-            total = torch.zeros((), dtype=torch.float64, device=device)  # stays there: asking for it would be waiting
-            for index in torch.randperm(len(x_train), generator=generator).to(device).split(batch):
-                x, y = x_train[index], y_train[index]
+
+            def step(x: Tensor, y: Tensor, by: PGD | None = by) -> Tensor:
                 if by is not None:
                     x = _perturb(model, x, y, by, data, noise)
                 loss = cross_entropy(model(x), y)
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
+                return loss.detach()
+
+            total = torch.zeros((), dtype=torch.float64, device=where)  # stays there: asking for it would be waiting
+            for index in torch.randperm(len(x_train), generator=generator).to(where).split(batch):
+                x, y = x_train[index], y_train[index]
+                loss = step(x, y) if replayed is None else replayed.take(step, x, y, by)
                 if schedule is not None:
                     schedule.step()
-                total += loss.detach() * len(index)
+                total += loss * len(index)
             losses.append(float(total) / len(x_train))
             if progress is not None:
                 progress(epoch + 1)
