@@ -309,5 +309,5 @@ def _ascend(
     x = x.detach().requires_grad_()
     logits = model(x)
     (gradient,) = torch.autograd.grad(cross_entropy(logits, y, reduction="sum"), x)
-    moved = torch.minimum(torch.maximum(x.detach() + step * gradient.sign(), lower), upper)
+    moved = torch.clamp(x.detach() + step * gradient.sign(), lower, upper)
     return moved, logits.detach()

@@ -47,7 +47,7 @@ def test_all_ways_are_certified_and_proved_again(done):
         for way in ways:
             held = read_npz(out / "certified" / name / f"{way}.npz")
             wanted = TINY.maps if model.classes else TINY.every if way == "sequential" else TINY.inputs
-            wanted = TINY.lagrangian if way in ("lagrangian", "limited") else wanted
+            wanted = TINY.lagrangian if way == "lagrangian" else wanted
             assert {len(column) for column in held.values()} == {wanted}
             good = held["status"] == STATUSES.index("certified")
             assert good.any() and (held["proved"] == good).all()
@@ -140,7 +140,10 @@ def test_command(shared, tmp_path, capsys):
     assert main(["--data-dir", str(tmp_path), "--out", str(tmp_path / "o"), "--size", "tiny", "--device", "cpu"]) == 2
     assert "was not found" in capsys.readouterr().err
     given = ["--data-dir", str(shared / "data"), "--out", str(tmp_path / "o"), "--size", "tiny", "--device", "cpu"]
-    assert main([*given, "--data", "svhn", "--ways", "sequential", "--minutes", "1e-9"]) == 3
+    assert main([*given, "--models", "svhn-*", "--ways", "sequential", "--minutes", "1e-9"]) == 3
+    with pytest.raises(SystemExit):
+        main([*given, "--models", "svhn"])
+    assert "no model matches; there are mnist-100-normal" in capsys.readouterr().err
 
 
 # --- read back

@@ -1,6 +1,6 @@
 """The numbers behind the paper's tables and figures: trains the models, certifies, proves again, analyses.
 
-    python -m elbowroom.experiments.compute --data-dir DIR --out OUT [--size full] [--data mnist] [--minutes 9]
+    python -m elbowroom.experiments.compute --data-dir DIR --out OUT [--size full] [--models 'mnist-*'] [--minutes 9]
 
 Draws nothing, and needs torch and numpy only, so that it can run where there is a GPU and little else. What is done is
 kept: a second call goes on where the first stopped. In OUT:
@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from elbowroom.train_command import as_network, training_data
 RANGE = 2.0  # of a pixel: an extent of this much lets it take every value, wherever it is
 DOMAIN = (-1.0, 1.0)
 BINS = np.geomspace(1e-5, 1e3, 241)  # of extents
+_CHUNK = 1000  # inputs certified before results are written and the clock is looked at
 _EXAMPLES = 12  # inputs whose regions are kept with the analysis
 _PAPER: dict[str, Any] = {"bounds": "combined", "margin": "logits"}
 
@@ -140,7 +142,7 @@ def _steps(size: Size) -> tuple[tuple[str, int | None], ...]:
     few = size.lagrangian
     return (
         ("sequential", size.inputs), ("lagrangian", few), ("limited", few), ("asymmetric", few),
-        ("adaptive", size.inputs), ("asymmetric", size.inputs), ("sequential", size.every),
+        ("adaptive", size.inputs), ("sequential", size.every), ("asymmetric", size.inputs), ("limited", size.inputs),
     )  # fmt: skip
 
 
@@ -167,7 +169,7 @@ def network(bench: Bench, model: Model) -> Network:
         return load_network(path)
     bench.look_at_the_clock()
     size, (data, classes), recipe = bench.size, bench.data(model), bench.size.recipe_of(model)
-    part = _first(data, size.n_train)
+    part = first_images(data, size.n_train)
     adversary = replace(size.adversary, ramp=recipe.ramp) if model.robust else None
     started = time.perf_counter()
     module, report = train(
@@ -196,7 +198,8 @@ def network(bench: Bench, model: Model) -> Network:
     return net
 
 
-def _first(data: Dataset, n: int | None) -> Dataset:
+def first_images(data: Dataset, n: int | None) -> Dataset:
+    """With the first `n` training images only (None: all)."""
     if n is None:
         return data
     return Dataset(
@@ -227,11 +230,10 @@ def certify_some(bench: Bench, model: Model, way: str, wanted: int | None) -> No
         steps = bench.size.steps
         arguments["solver"] = AugmentedLagrangian(steps=steps, rho_every=max(1, steps // 5))
     began = first
-    chunk = 1000 if max(bench.size.of(model).widths) <= 500 else 250
     try:
         while first < total:
             bench.look_at_the_clock()
-            last = min(first + chunk, total)
+            last = min(first + _CHUNK, total)
             x = data.x_test[first:last].reshape(-1, *net.input_shape).to(bench.device)
             started = time.perf_counter()
             certs = certify(net, x, data.y_test[first:last].to(bench.device), device=bench.device, **arguments)
@@ -359,12 +361,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--out", type=Path, required=True, help="folder for what is found")
     parser.add_argument("--size", choices=SIZES, default=FULL.name)
-    parser.add_argument("--data", nargs="+", help="only models of these sets; default: all")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--models", nargs="+", default=["*"], help="only those whose names match, as in 'mnist-1v*'")
+    parser.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS), help="none: train only")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args(arguments)
-    models = [m for m in (*MAIN, *BINARY) if given.data is None or m.data in given.data]
+    models = [m for m in (*MAIN, *BINARY) if any(fnmatchcase(m.name, pattern) for pattern in given.models)]
+    if not models:
+        parser.error(f"no model matches; there are {', '.join(m.name for m in (*MAIN, *BINARY))}")
     bench = Bench(
         given.out, SIZES[given.size], source_of(given.data_dir), torch.device(given.device),
         deadline=time.perf_counter() + 60 * given.minutes, say=lambda text: print(text, flush=True),
