@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 import elbowroom as er
 from elbowroom import cli
+from elbowroom.data.selection import select
+from elbowroom.data.sources import open_data
 from elbowroom.network import operations as ops
 from elbowroom.run.files import Run
 from elbowroom.run.settings import Settings
@@ -410,3 +412,38 @@ def test_help_needs_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_network_that_knows_some_of_the_classes(tmp_path):
+    """Its classes have other numbers than the data's: they are matched by name."""
+    pytest.importorskip("sklearn")
+    net = tmp_path / "net.elbowroom"
+    good("train", "digits", "--classes", "3,8", "--widths", "16", "--epochs", "30", "--rate", "0.01", "--out", net)
+    given = ["certify", net, "digits", "--limit", "8"]
+    said = refused(*given, "--out", tmp_path / "none")
+    assert "has 10 classes, but the network knows 3 and 8 alone; choose among these: --classes 3,8" in said
+    assert "knows 3 and 8 alone" in refused(*given, "--classes", "3,4", "--out", tmp_path / "none")
+    good(*given, "--classes", "8,3", "--out", tmp_path / "run")
+    certs = Run.open(tmp_path / "run").read(0)
+    data = open_data("digits")
+    chosen = select(data, limit=8, classes="3,8")
+    assert certs.labels.tolist() == [{3: 0, 8: 1}[k] for k in data.labels[chosen].tolist()]
+    assert int(certs.certified.sum()) >= 6
+    good(*given, "--classes", "8,3", "--out", tmp_path / "run", "--resume")
+    good("check", tmp_path / "run")
+
+
+def test_classes_that_are_numbers_from_one(tmp_path):
+    """scikit-learn's classes 1 and 2 are the network's 0 and 1; labels in a table are 1 and 2."""
+    neural = pytest.importorskip("sklearn.neural_network")
+    joblib = pytest.importorskip("joblib")
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    y = 1 + (x.sum(1) > 0)
+    model = neural.MLPClassifier((8,), learning_rate_init=0.02, max_iter=400, random_state=0).fit(x, y)
+    joblib.dump(model, tmp_path / "model.joblib")
+    table = "\n".join(["a,b,c,label", *(",".join(map(str, [*row, k])) for row, k in zip(x.tolist(), y))])
+    (tmp_path / "data.csv").write_text(table)
+    given = ["--label-column", "label", "--trust-pickle", "--out", tmp_path / "run"]
+    good("certify", tmp_path / "model.joblib", tmp_path / "data.csv", *given)
+    certs = Run.open(tmp_path / "run").read(0)
+    assert certs.labels.tolist() == (y - 1).tolist() and int(certs.certified.sum()) >= 55

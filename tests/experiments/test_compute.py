@@ -17,7 +17,7 @@ from elbowroom.experiments import compute as module
 from elbowroom.experiments.compare import TABLES, claims
 from elbowroom.experiments.compute import WAYS, Bench, OutOfTimeError, compute, main, read_npz
 from elbowroom.experiments.findings import Summary, pairs, read
-from elbowroom.experiments.models import BINARY, FULL, MAIN, QUICK, TINY
+from elbowroom.experiments.models import BINARY, FULL, MAIN, QUICK, SIZES, TINY
 from elbowroom.experiments.render import into_docs, render
 from elbowroom.experiments.render import main as render_main
 from elbowroom.train_command import training_data
@@ -68,6 +68,8 @@ def test_what_is_stored_is_what_certify_finds(done):
     np.testing.assert_allclose(regions[:6], certs.eps.flatten(1).numpy(), rtol=1e-6)
     facts = json.loads((out / "analysis" / f"{model.name}.json").read_text())
     assert facts["inputs"] == TINY.every and facts["certified"] == int(regions.any(1).sum())
+    first = facts["first"]
+    assert first["inputs"] == TINY.inputs < TINY.every and first["least_cosine"] >= facts["least_cosine"]
     training = json.loads((out / "models" / f"{model.name}.json").read_text())
     assert training["adversary"]["tau"] == 0.1 and training["test_accuracy"] > training["attacked_accuracy"] > 0.3
 
@@ -131,7 +133,7 @@ def test_sizes_are_not_mixed(done):
 
 
 def test_names_are_distinct():
-    for size in (FULL, QUICK, TINY):
+    for size in SIZES.values():
         names = [size.of(m).name for m in (*MAIN, *BINARY)]
         assert len(set(names)) == len(names) == 16
 
@@ -211,14 +213,14 @@ def test_pages_are_filled_in(done, tmp_path, capsys):
     page = tmp_path / "docs" / "results.md"
     page.parent.mkdir()
     page.write_text(
-        "words\n<!-- main -->\nold\n<!-- end of main -->\nmore\n<!-- other -->\nkept\n<!-- end of other -->\n"
+        "words\n<!-- main-tiny -->\nold\n<!-- end of main-tiny -->\nmore\n<!-- main -->\nkept\n<!-- end of main -->\n"
     )
     assert render_main([str(out), "--size", "tiny", "--docs", str(page)]) == 0
-    assert "filled in main" in capsys.readouterr().out
+    assert "filled in main-tiny" in capsys.readouterr().out
     text = page.read_text()
     assert "old" not in text and "kept" in text and "| MNIST | 16-16-16 |" in text and text.startswith("words\n")
+    assert not (page.parent / "figures").exists()  # those there are of the full size
+    assert into_docs(out, TINY, page) == ["main-tiny"] and page.read_text() == text
+    assert into_docs(out, FULL, page) == ["main"] and "kept" not in page.read_text()
     assert (page.parent / "figures" / "histograms.png").exists()
-    before = page.read_text()
-    into_docs(out, page)
-    assert page.read_text() == before
     assert render_main([str(tmp_path), "--size", "tiny"]) == 2

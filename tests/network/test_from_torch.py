@@ -73,7 +73,7 @@ def picks(m: Calls, x: Tensor) -> Tensor:
 
 
 def clamps(m: Calls, x: Tensor) -> Tensor:
-    parts = [x.clamp(0), x.clamp_min(0), x.clamp(max=0.5), x.clamp(-0.25, 0.5), x.clamp_max(1), x.atan()]
+    parts = [x.clamp(0), x.clamp_min(0), x.clamp(max=0.5), x.clamp(-0.25, 0.5), x.clamp_max(1), x.atan(), x.arctan()]
     parts += [x.abs(), torch.maximum(x, 2 * x + 1), torch.minimum(x, m.v), torch.maximum(m.v, x), x.max(-x)]
     return torch.cat([*parts, F.relu6(x), F.hardtanh(x)], -1)
 

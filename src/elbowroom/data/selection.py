@@ -31,7 +31,7 @@ def select(
     if indices is not None:
         found = _indices(indices, dataset)
     if classes is not None:
-        found = found[np.isin(_labels(dataset)[found], _class_numbers(classes, dataset))]
+        found = found[np.isin(_labels(dataset)[found], class_numbers(classes, dataset))]
     found = found[offset:] if limit is None else found[offset : offset + limit]
     if not len(found):
         raise InputError(f"no input of {dataset.name} is left by this choice of classes, indices and offset")
@@ -84,7 +84,8 @@ def _labels(dataset: Dataset) -> np.ndarray:
     return dataset.labels
 
 
-def _class_numbers(given: str | Sequence[int | str], dataset: Dataset) -> list[int]:
+def class_numbers(given: str | Sequence[int | str], dataset: Dataset) -> list[int]:
+    """The numbers of classes given by number or name, a list or text such as "3,7"."""
     items = given.split(",") if isinstance(given, str) else list(given)
     return [_class_number(item.strip() if isinstance(item, str) else item, dataset) for item in items]
 

@@ -156,7 +156,7 @@ def _claim(bench: Bench) -> None:
                 f"{bench.out} holds results of size {held}; give another folder for {bench.size.name} ones"
             )
     else:
-        _write_json(path, {"size": bench.size.name})
+        write_json(path, {"size": bench.size.name})
 
 
 # --- training
@@ -188,7 +188,7 @@ def network(bench: Bench, model: Model) -> Network:
         "loss": report.losses[-1], "train_accuracy": report.train_accuracy, "test_accuracy": report.test_accuracy,
         "attacked_accuracy": attacked, "attack": asdict(PGD(TAU)), "seconds": seconds, "device": _name(bench.device),
     }  # fmt: skip
-    _write_json(bench.path("models", model, ".json"), about)
+    write_json(bench.path("models", model, ".json"), about)
     save_network(net, path)
     bench.tell(
         model,
@@ -290,7 +290,7 @@ def analyse(bench: Bench, model: Model) -> None:
     target = bench.path("analysis", model, ".npz")
     facts = bench.path("analysis", model, ".json")
     done = len(read_npz(bench.path("certified", model, "/sequential.npz"))["status"])
-    if facts.exists() and json.loads(facts.read_text())["inputs"] == done:
+    if not regions.exists() or (facts.exists() and json.loads(facts.read_text())["inputs"] == done):
         return
     eps = np.load(regions, allow_pickle=False)[:done]
     good = np.flatnonzero(eps.any(1))
@@ -299,12 +299,15 @@ def analyse(bench: Bench, model: Model) -> None:
         return
     every = torch.from_numpy(eps[good]).to(bench.device)
     mean, least = cosine_similarity(every)
+    few = every[: int((good < bench.size.inputs).sum())]
+    mean_first, least_first = cosine_similarity(few) if len(few) > 1 else (None, None)
     found, ranked = spectrum(every), feature_robustness(every)
     counts = np.histogram(eps[good].clip(BINS[0], BINS[-1]), BINS)[0]
     data, _ = bench.data(model)
-    few = good[: _EXAMPLES if model.classes is None else None]
+    kept = good[: _EXAMPLES if model.classes is None else None]
     arrays = {
-        "index": few, "x": data.x_test[few].numpy(), "y": data.y_test[few].numpy(), "eps": eps[few], "counts": counts,
+        "index": kept, "x": data.x_test[kept].numpy(), "y": data.y_test[kept].numpy(), "eps": eps[kept],
+        "counts": counts,
         "score": ranked.score.float().cpu().numpy(), "spread": ranked.spread.float().cpu().numpy(),
         "shares": found.shares[:64].numpy(), "shape": np.array(data.shape),
     }  # fmt: skip
@@ -313,10 +316,11 @@ def analyse(bench: Bench, model: Model) -> None:
     _write_npz(target, arrays)
     numbers = {
         "inputs": len(eps), "certified": len(good), "mean_cosine": mean, "least_cosine": least,
+        "first": {"inputs": bench.size.inputs, "mean_cosine": mean_first, "least_cosine": least_first},
         "participation": found.participation, "entropy": found.entropy,
         "needed": {str(share): found.needed(share) for share in (0.9, 0.99, 0.999)},
     }  # fmt: skip
-    _write_json(facts, numbers)
+    write_json(facts, numbers)
     bench.tell(model, f"cosines of {len(good)} regions: mean {mean:.4f}, least {least:.4f}")
 
 
@@ -339,7 +343,7 @@ def _write_npz(path: Path, arrays: dict[str, Any]) -> None:
     replace_file(path, lambda file: np.savez_compressed(file, **arrays))
 
 
-def _write_json(path: Path, value: dict[str, Any]) -> None:
+def write_json(path: Path, value: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(value, indent=1).encode()
     replace_file(path, lambda file: file.write(text))

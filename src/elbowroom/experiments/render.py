@@ -3,7 +3,8 @@
     python -m elbowroom.experiments.render OUT [--size full] [--docs docs/results.md]
 
 Writes tables/NAME.md and NAME.csv, and figures/NAME.png and NAME.svg, into OUT. With --docs, the tables also go to
-their places in that page, and the figures (PNG) into a folder figures beside it.
+their places in that page, and the figures (PNG) into a folder figures beside it; of another size than full only the
+tables, to places named NAME-SIZE.
 """
 
 from __future__ import annotations
@@ -53,13 +54,16 @@ def render(out: Path, size: Size, parts: Sequence[str] = PARTS) -> list[Path]:
     return [*files, path]
 
 
-def into_docs(out: Path, page: Path) -> list[str]:
+def into_docs(out: Path, size: Size, page: Path) -> list[str]:
     """Puts the tables into their places in a page, and the figures beside it; the names of the places filled."""
-    parts = {path.stem: path.read_text(encoding="utf-8").rstrip() for path in sorted((out / "tables").glob("*.md"))}
-    figures = page.parent / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
-    for path in sorted((out / "figures").glob("*.png")):
-        shutil.copyfile(path, figures / path.name)
+    suffix = "" if size is FULL else f"-{size.name}"
+    files = sorted((out / "tables").glob("*.md"))
+    parts = {path.stem + suffix: path.read_text(encoding="utf-8").rstrip() for path in files}
+    if size is FULL:
+        figures = page.parent / "figures"
+        figures.mkdir(parents=True, exist_ok=True)
+        for path in sorted((out / "figures").glob("*.png")):
+            shutil.copyfile(path, figures / path.name)
     return fill(page, parts)
 
 
@@ -73,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for file in render(given.out, SIZES[given.size]):
             print(f"wrote {file}")
         if given.docs is not None:
-            print(f"{given.docs}: filled in {', '.join(into_docs(given.out, given.docs))}")
+            print(f"{given.docs}: filled in {', '.join(into_docs(given.out, SIZES[given.size], given.docs))}")
     except ElbowroomError as error:
         print(f"render: {error}", file=sys.stderr)
         return 2

@@ -536,6 +536,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     aten.relu.default: _activation(ops.ReLU()),
     aten.sigmoid.default: _activation(ops.Sigmoid()),
     aten.tanh.default: _activation(ops.Tanh()),
+    aten.arctan.default: _activation(ops.Arctan()),
     aten.atan.default: _activation(ops.Arctan()),
     aten.silu.default: _activation(ops.SiLU()),
     aten.gelu.default: lambda to, x, *, approximate="none": to.add(ops.GELU(approximate == "tanh"), x),
