@@ -45,17 +45,43 @@ def test_hull_is_the_support_of_the_axes(kind):
 
 
 @cases()
-@given(st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from([0.0, 0.4]), st.integers(1, 4))
-def test_support_gradient_is_that_of_autograd(seed, kind, frozen, batch):
+@given(
+    st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from([0.0, 0.4]), st.integers(1, 4),
+    st.sampled_from([math.inf, 2.0, 32.0]),
+)  # fmt: skip
+def test_support_gradient_is_that_of_autograd(seed, kind, frozen, batch, sharpness):
     rng = np.random.default_rng(seed)
     made = random_region(rng, (4,), kind, batch, frozen=frozen).inputs
     radius = made.radius.clone().requires_grad_()
     rows = random_rows(rng, batch, 4).requires_grad_()
-    inputs = InputSet(made.center, radius, made.p, made.basis)
+    inputs = InputSet(made.center, radius, made.p, made.basis, sharpness)
     by_rows, by_radius = torch.autograd.grad(inputs.support(rows).sum(), (rows, radius))
     at, change = inputs.support_gradient(rows.detach())
     torch.testing.assert_close(at, by_rows, rtol=1e-12, atol=1e-15)
     torch.testing.assert_close(change.sum(1), by_radius, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_smoothed_derivatives_of_a_maximum(dtype):
+    """They add up to the maximum however soft they are, and the sharper, the closer to the one of the largest term."""
+    rng = np.random.default_rng(5)
+    made = random_region(rng, (6,), "cross", batch=3).inputs
+    rows = random_rows(rng, 3, 6).to(dtype)
+    rows[0, 0], rows[1, 1] = 0.0, 1e-20
+    center, radius = made.center.to(dtype), made.radius.to(dtype)
+    exact = InputSet(center, radius, 1)
+    _, one = exact.support_gradient(rows)
+    last = torch.inf
+    for sharpness in (2.0, 4.0, 32.0, 1000.0):
+        soft = InputSet(center, radius, 1, sharpness=sharpness)
+        at, by_radius = soft.support_gradient(rows)
+        torch.testing.assert_close(soft.support(rows), exact.support(rows))
+        torch.testing.assert_close((by_radius * radius[:, None]).sum(-1), exact.support(rows))
+        torch.testing.assert_close((at * rows).sum(-1), exact.support(rows))
+        away = float((by_radius - one).abs().max())
+        assert away <= last
+        last = away
+    assert last < 1e-3 and not InputSet(center, radius, 1, sharpness=4.0).part(0, 1).sharpness > 4
 
 
 def test_a_set_without_width_has_finite_gradients():

@@ -47,7 +47,10 @@ def test_every_shape(robust, region):
     plain = er.certify(net, x[:4], y[:4], region=region, **domain)
     found = er.certify(net, x[:4], y[:4], region=region, prior=earlier, **domain)
     assert set(found.status) == {"certified"} and bool(er.check(found))
-    assert found.geomean.mean() >= 0.999 * plain.geomean.mean()
+    # And the start hardly matters: the solver finds as much on its own, and more gradients would find little more.
+    assert 1.06 * plain.geomean.mean() >= found.geomean.mean() >= 0.98 * plain.geomean.mean()
+    longer = er.certify(net, x[:4], y[:4], region=region, solver=er.Sequential(gradients=16), **domain)
+    assert longer.geomean.mean() <= 1.06 * plain.geomean.mean()
 
 
 def test_a_useless_prior_does_no_harm(robust):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -310,7 +310,7 @@ class _Walk:
         self.job = job
         self.net = job.net
         sets = job.inputs
-        self.inputs = InputSet(sets.center[first:last], tensors[0][first:last], sets.p, sets.basis)
+        self.inputs = replace(sets, center=sets.center[first:last], radius=tensors[0][first:last])
         per = 2 if job.parallel else 4
         self.parameters = {
             i: [t[first:last] for t in tensors[1 + per * k : 1 + per * (k + 1)]] for k, i in enumerate(job.relaxed)

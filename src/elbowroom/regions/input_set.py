@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -19,12 +19,15 @@ class InputSet:
     `center`, `radius`: `b x *input_shape`, radius >= 0. `p`: inf (a box), 2 or 1. `basis` Q: an orthogonal
     `n x n` matrix whose columns are the directions, or None for the coordinate axes.
     A box with its own lower and upper extents is one whose centre is its midpoint: see `box`.
+    `sharpness`: where finite, derivatives of `support` are smoothed for p = 1. The maximum has one by its largest term
+    alone, which says nothing of the others; so all share in it, by the power `sharpness` of their size.
     """
 
     center: Tensor
     radius: Tensor
     p: float = math.inf
     basis: Tensor | None = None
+    sharpness: float = math.inf
 
     def __post_init__(self) -> None:
         if self.p not in (1, 2, math.inf):
@@ -54,7 +57,7 @@ class InputSet:
 
     def part(self, start: int, stop: int) -> InputSet:
         """The sets of the inputs `start` to `stop` of the batch."""
-        return InputSet(self.center[start:stop], self.radius[start:stop], self.p, self.basis)
+        return replace(self, center=self.center[start:stop], radius=self.radius[start:stop])
 
     def hull(self) -> tuple[Tensor, Tensor]:
         """The smallest box around the set: lower and upper corner, `b x *input_shape`."""
@@ -80,7 +83,14 @@ class InputSet:
             size, reach = _scale(a), _scale(radius)
             square = dot((a / size).square(), (radius / reach).square())
             return torch.where(square > 0, square, 1.0).sqrt() * (square > 0) * size.squeeze(-1) * reach
-        return (a * radius[:, None]).abs().amax(-1)
+        terms = (a * radius[:, None]).abs()
+        return terms.amax(-1) if self.sharpness == math.inf else (self._weights(terms) * terms).sum(-1)
+
+    def _weights(self, terms: Tensor) -> Tensor:
+        """Weights under which the terms, `b x r x n`, add up to the largest; constants to autograd."""
+        terms = terms.detach() / _scale(terms)
+        weight = terms ** (self.sharpness - 1)
+        return weight / (weight * terms).sum(-1, keepdim=True).clamp_min(torch.finfo(terms.dtype).tiny)
 
     def support_gradient(self, a: Tensor) -> tuple[Tensor, Tensor]:
         """Derivatives of `support(a)` by `a` (the point of the set it is attained at, minus the centre)
@@ -96,10 +106,13 @@ class InputSet:
             norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
             unit = scaled / torch.where(norm > 0, norm, 1.0)
             at, by_radius = unit * radius, unit * a
-        else:
+        elif self.sharpness == math.inf:
             best = (a * radius).abs().argmax(-1, keepdim=True)
             chosen = torch.zeros_like(a).scatter(-1, best, 1.0)
             at, by_radius = chosen * torch.copysign(radius, a), chosen * a.abs()
+        else:
+            weight = self._weights((a * radius).abs())
+            at, by_radius = weight * torch.copysign(radius, a), weight * a.abs()
         if self.basis is not None:
             at = at @ self.basis.T
         return at, by_radius

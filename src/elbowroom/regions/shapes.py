@@ -85,6 +85,10 @@ class Placed:
         """The set of inputs, differentiable by `sides`."""
         return self._set(self.room.x, sides)
 
+    def sharpness(self, step: int) -> float:
+        """Of the derivatives that serve a solver best in its step number `step`, see `InputSet`."""
+        return math.inf
+
     def _set(self, center: Tensor, radius: Tensor) -> InputSet:
         shape = (len(center), *self.shape)
         return InputSet(center.reshape(shape), radius.reshape(shape), self.p, self.basis)
@@ -127,10 +131,11 @@ class Placed:
 
     # --- the sub-problem, and points
 
-    def respond(self, a: Tensor, margins: Tensor, theta: Tensor) -> Tensor:
+    def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
         """The largest region under margins linearised at `theta`.
 
-        `a`: `b x g x s`, minus the derivatives of the margins by the sides, not negative; `margins`: `b x g`.
+        `a`: `b x g x s`, minus the derivatives of the margins by the sides, not negative, of `sharpness(step)`;
+        `margins`: `b x g`.
         """
         budget = margins + (a * self.sides(theta)[:, None]).sum(-1)
         return largest_widths(a, budget, self.caps, self.room.importance)
@@ -207,7 +212,7 @@ class PlacedBox(Placed):
         down, up = self.extents(theta)
         return (down + up) / 2
 
-    def respond(self, a: Tensor, margins: Tensor, theta: Tensor) -> Tensor:
+    def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
         if not self.cut:
             return super().respond(a, margins, theta)
         room = self.room
@@ -285,7 +290,7 @@ class PlacedAsymmetricBox(PlacedBox):
         # A side may rightly be zero, so the mix is of extents, not of their logs.
         return torch.minimum((1 - share[:, None]) * old + share[:, None] * new, self.caps)
 
-    def respond(self, a: Tensor, margins: Tensor, theta: Tensor) -> Tensor:
+    def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
         budget = margins + (a * theta[:, None]).sum(-1)
         return largest_widths(a, budget, self.caps, self.room.importance)
 
@@ -298,7 +303,7 @@ class PlacedEllipsoid(Placed):
     def log_unit_volume(self, n: Tensor) -> Tensor:
         return n.double() / 2 * math.log(math.pi) - torch.lgamma(n.double() / 2 + 1)
 
-    def respond(self, a: Tensor, margins: Tensor, theta: Tensor) -> Tensor:
+    def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
         # The margin spends ||c * eps||_2 on the region: squared, sum_k c_k^2 eps_k^2, it is the box's problem in eps^2.
         # The derivative by eps_k is -c_k^2 eps_k / ||c * eps||, which gives c_k^2.
         spent = (a * theta[:, None]).sum(-1)
@@ -315,23 +320,20 @@ class PlacedL1(Placed):
     def log_unit_volume(self, n: Tensor) -> Tensor:
         return n.double() * math.log(2) - torch.lgamma(n.double() + 1)
 
-    def sides(self, theta: Tensor) -> Tensor:
-        # The derivative of a maximum is one-hot and says nothing of the other features; how the margin
-        # changes as the whole set is moved does (and is exact for a linear network). So the centre counts as a side.
-        return torch.cat([torch.zeros_like(theta), theta], 1)
+    def sharpness(self, step: int) -> float:
+        # Soft at first, so that all features are heard; sharper as the region takes its shape.
+        return float(min(4 * 2**step, 32))
 
-    def input_set(self, sides: Tensor) -> InputSet:
-        shift, eps = sides.chunk(2, 1)
-        if self.basis is not None:
-            shift = shift @ self.basis.T
-        return self._set(self.room.x + shift, eps)
-
-    def respond(self, a: Tensor, margins: Tensor, theta: Tensor) -> Tensor:
-        coefficient = a.chunk(2, -1)[0].abs()
-        spent = (coefficient * theta[:, None]).amax(-1)
-        budget = (margins + spent)[..., None]
+    def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
+        # A margin spends max_k c_k eps_k; of it, the smoothed derivatives say, a share of (c_k eps_k)^q on feature k,
+        # which gives back c_k (exactly for a linear network). Each feature may then spend as much as the largest.
+        # Shares may underflow: the least number bounds how far a feature grows in one step.
         tiny = torch.finfo(theta.dtype).tiny
-        return torch.minimum((budget / coefficient.clamp_min(tiny)).amin(1), self.caps)
+        share = a * theta[:, None]
+        spent = share.sum(-1)
+        share = (share / share.amax(-1, keepdim=True).clamp_min(tiny)).clamp_min(tiny) ** (1 / self.sharpness(step))
+        growth = ((margins + spent) / spent.clamp_min(tiny))[..., None] / share
+        return torch.minimum(growth.amin(1) * theta, self.caps)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -59,8 +59,8 @@ class Problem:
     def smallest(self, theta: Tensor) -> Tensor:
         return self.margins(theta).amin(1)
 
-    def jacobian(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Margins, `b x g`, and their derivatives by the region's sides, `b x g x s`.
+    def jacobian(self, theta: Tensor, step: int = 0) -> tuple[Tensor, Tensor]:
+        """Margins, `b x g`, and their derivatives by the region's sides, `b x g x s`; `step`: see `Placed.sharpness`.
 
         One evaluation serves all margins: the bounds keep their Jacobians between the calls of autograd.
         """
@@ -69,7 +69,8 @@ class Problem:
         self.work.gradients[positions] += 1
         sides = self.region.sides(theta).detach().requires_grad_()
         with torch.enable_grad():
-            margins = self.evaluate(self.region.input_set(sides), self.index)
+            inputs = replace(self.region.input_set(sides), sharpness=self.region.sharpness(step))
+            margins = self.evaluate(inputs, self.index)
         rows = []
         groups = margins.shape[1]
         for j in range(groups):

@@ -36,14 +36,15 @@ class Sequential:
         weight = problem.region.room.importance.sum(1).clamp_min(1e-30)
         share = torch.ones_like(size)
         active = torch.arange(len(best), device=best.device)
-        for _ in range(self.gradients):
+        for step in range(self.gradients):
             if not len(active):
                 break
             part = problem.take(active)
             theta = best[active]
-            margins, jacobian = part.jacobian(theta)
+            margins, jacobian = part.jacobian(theta, step)
             least[active] = margins.amin(1)
-            target = part.region.respond(_costs(jacobian, part), margins.clamp_min(0), theta)
+            # Where growing would add to a margin it costs nothing, no more.
+            target = part.region.respond((-jacobian).clamp_min(0), margins.clamp_min(0), theta, step)
             target = torch.where(torch.isfinite(target), target, theta)
             gained = torch.zeros_like(size[active])
             pending = torch.arange(len(active), device=best.device)
@@ -67,10 +68,3 @@ class Sequential:
         factor, _ = to_boundary(problem, best, tolerance=self.polish, at_one=least if self.gradients else None)
         best = problem.region.grow(best, factor.clamp_min(1))
         return Solution(best, f"sequential: at most {self.gradients} linearisations")
-
-
-def _costs(jacobian: Tensor, problem: Problem) -> Tensor:
-    """Minus the derivatives where growing costs margin; for the l1 shape also the centre's, of either sign."""
-    if problem.region.p == 1:
-        return jacobian
-    return (-jacobian).clamp_min(0)
