@@ -471,3 +471,15 @@ def test_deployed_inputs_are_float32_numbers_inside_the_domain():
     assert torch.equal(certs.x, certs.x.float().double()) and (certs.x <= top).all()
     assert not torch.equal(certs.x, x) and (certs.x - x).abs().max() < 1e-6
     assert (certs.lower[:, frozen] == certs.x[:, frozen]).all()
+
+
+def test_a_domain_is_the_cap():
+    """Features of different units: an extent may be more than 1000 uniform radii, as far as its domain reaches."""
+    net = Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 1e-6], [0.0, 0.0]]), torch.tensor([0.0, 0.0]))])
+    x, y = torch.tensor([[0.01, 50.0]]), torch.tensor([0])
+    domain = (torch.tensor([-1.0, 0.0]), torch.tensor([1.0, 100.0]))
+    certs = certify(net, x, y, domain=domain)
+    assert certs.certified.all() and float(certs.eps[0, 1]) > 1000 * float(certs.uniform)
+    assert bool(certs.capped[0, 1]) and certs.lower[0, 1] < 0.01 and certs.upper[0, 1] > 99.99
+    free = certify(net, x, y)
+    assert float(free.eps[0, 1]) <= 1000.001 * float(free.uniform)

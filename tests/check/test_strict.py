@@ -314,3 +314,27 @@ except ElbowroomError as error:
         pytest.skip("this processor cannot flush to zero")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "flushes subnormal numbers" in done.stdout
+
+
+@cases()
+@given(st.integers(0, 2**32 - 1), st.integers(1, 2), st.data())
+def test_convolutions_written_out(seed, axes, data):
+    """The check's adjoint is the operation's: strides, padding, dilation, groups, pixels left over."""
+    rng = np.random.default_rng(seed)
+
+    def draw(least: int, most: int) -> tuple[int, ...]:
+        return tuple(data.draw(st.integers(least, most)) for _ in range(axes))
+
+    groups, per_in, per_out = (data.draw(st.integers(1, 2)) for _ in range(3))
+    kernel, stride, padding, dilation = draw(1, 3), draw(1, 3), draw(0, 2), draw(1, 3)
+    sizes = tuple(d * (k - 1) + 1 + more for d, k, more in zip(dilation, kernel, draw(0, 4)))
+    weight = torch.from_numpy(rng.integers(-3, 4, (groups * per_out, per_in, *kernel)).astype(np.float64))
+    op = ops.Conv(weight, None, stride, padding, dilation, groups)
+    shape = (groups * per_in, *sizes)
+    net = Network.chain(shape, [op])
+    a = torch.from_numpy(rng.integers(-3, 4, (2, *op.output_shape(shape))).astype(np.float64))
+    x = torch.from_numpy(rng.integers(-3, 4, (2, *shape)).astype(np.float64))
+    (back,) = affine.adjoint(net.nodes[1], a, [shape])
+    assert back.shape == x.shape
+    assert torch.equal((back * x).flatten(1).sum(1), (a * op.linear(x)).flatten(1).sum(1))
+    assert torch.equal(back, op.adjoint(a, [shape])[0])
