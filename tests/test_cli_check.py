@@ -15,6 +15,7 @@ import elbowroom as er
 from elbowroom import cli
 from elbowroom.check import show
 from elbowroom.network import operations as ops
+from elbowroom.run.files import Plan, Run
 from forgery import edit_archive, edit_rows
 from support import mlp
 
@@ -172,3 +173,26 @@ def test_the_shell_sees_it():
     result = CliRunner().invoke(cli.app, ["--help"])
     assert "check" in result.stdout
     assert "Exit status 1" in CliRunner().invoke(cli.app, ["check", "--help"], env={"COLUMNS": "200"}).stdout
+
+
+def test_a_run_is_read_part_by_part(certs, tmp_path, monkeypatch):
+    """Memory does not grow with the run; numbers and counts are those of the whole."""
+    labels = certs.labels.clone()
+    labels[[1, 4]] = (labels[[1, 4]] + 1) % 3
+    wrong = dataclasses.replace(certs, labels=labels)
+    made = Run.create(tmp_path / "run", wrong, Plan(7, 2))
+    for k in range(2):
+        made.write(k, wrong.rows(2 * k, 2 * k + 2))
+    seen, real = [], Run.read
+    monkeypatch.setattr(Run, "read", lambda self, *numbers: seen.append(numbers) or real(self, *numbers))
+    found = json.loads(run(tmp_path / "run", "--json").stdout)
+    assert seen == [(0,), (1,)]
+    assert [f["input"] for f in found["failures"]] == [1] and found["missing"] == 3 and found["inputs"] == 4
+    assert found["counts"] == {"proved": 2, "failed": 1, "no certificate": 1}
+    assert found["status"]["certified"] == 3 and found["status"]["misclassified"] == 1
+
+
+def test_progress(certs):
+    done = []
+    report = er.check(certs, progress=done.append)
+    assert sum(done) == len(certs) and done[0] == 1 and bool(report)

@@ -301,17 +301,15 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Prove every certificate of a run again. Exit status 1 if one fails, 2 if the run cannot be read."""
-    from elbowroom.certificate import Certificates
-    from elbowroom.check import api, show
-    from elbowroom.network.files import load_network
+    from elbowroom.check import show
+    from elbowroom.check.command import check_run
 
-    certs = Certificates.load(run)
-    report = api.check(certs, None if network is None else load_network(network), arithmetic, deployed)
+    outcome = check_run(run, network, arithmetic, deployed)
     if json:
-        _print_json(show.as_json(report, certs))
+        _print_json(show.as_json(outcome))
     else:
-        show.show(report, certs)
-    if not report:
+        show.show(outcome)
+    if outcome.failures:
         raise typer.Exit(1)
 
 

@@ -75,6 +75,7 @@ def check(
     arithmetic: str = "float64",
     deployed: str | None = None,
     device: str | torch.device = "cpu",
+    progress: Callable[[int], None] | None = None,
 ) -> CheckReport:
     """Proves every certificate again.
 
@@ -82,7 +83,7 @@ def check(
     state. `arithmetic`: "float64", the strict check that counts its own rounding, or "arb", ball arithmetic by
     python-flint (slow). `deployed`: "float32" to prove also the network as executed in float32; certificates that
     claim this are held to it in any case (Arb has no part in that: this half of the claim is proved in float64).
-    `device`: where the float64 proof is computed.
+    `device`: where the float64 proof is computed. `progress`: called with numbers of inputs as they are done.
 
     >>> report = er.check(er.Certificates.load("run"))
     >>> bool(report), report.passed, report.message
@@ -102,11 +103,15 @@ def check(
     margins = torch.full_like(certs.margins, -torch.inf)
     passed = torch.zeros(len(certs), dtype=torch.bool)
     pending = [k for k, fault in enumerate(message) if not fault]
-    for start in range(0, len(pending), BATCH):
-        index = torch.tensor(pending[start : start + BATCH])
+    tell = progress or (lambda count: None)
+    tell(len(certs) - len(pending))
+    batch = BATCH if arithmetic == "float64" else 1
+    for start in range(0, len(pending), batch):
+        index = torch.tensor(pending[start : start + batch])
         margins[index], passed[index] = _prove_again(certs, net, index, *attempts)
         for k in index[~passed[index]].tolist():
             message[k] = _why_not(certs, net, k, margins[k])
+        tell(len(index))
     return CheckReport(
         certs.certified, passed, margins, tuple(message), arithmetic, deployed, time.perf_counter() - started
     )

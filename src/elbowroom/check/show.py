@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from elbowroom.certificate import STATUSES, Certificates
-from elbowroom.check.api import CheckReport
+from elbowroom.check.command import Outcome
 
 _SHOWN = 20  # failures that are listed
 
 
-def as_json(report: CheckReport, certs: Certificates) -> dict[str, Any]:
+def as_json(found: Outcome) -> dict[str, Any]:
     """The result as a JSON object: counts, and every failure with its reason."""
+    failed = len(found.failures)
     return {
-        "network_hash": certs.settings["network_hash"],
-        "arithmetic": report.arithmetic,
-        "deployed": report.deployed,
-        "passed": bool(report),
-        "inputs": len(report),
-        "missing": certs.missing,
-        "counts": report.counts,
-        "status": {name: certs.status.count(name) for name in STATUSES},
-        "failures": [{"input": certs.number(k), "message": report.message[k]} for k in report.failures],
-        "seconds": report.seconds,
-    }
+        "network_hash": found.network_hash,
+        "arithmetic": found.arithmetic,
+        "deployed": found.deployed,
+        "passed": not failed,
+        "inputs": found.inputs,
+        "missing": found.missing,
+        "counts": {
+            "proved": found.proved, "failed": failed, "no certificate": found.inputs - found.proved - failed,
+        },
+        "status": found.status,
+        "failures": [{"input": number, "message": message} for number, message in found.failures],
+        "seconds": found.seconds,
+    }  # fmt: skip
 
 
-def show(report: CheckReport, certs: Certificates) -> None:
+def show(found: Outcome) -> None:
     """Prints a table of what was found, the failures, and a last line that says it all."""
     from rich.console import Console
     from rich.markup import escape
@@ -36,24 +38,22 @@ def show(report: CheckReport, certs: Certificates) -> None:
     table = Table("status", box=None, header_style="bold")
     for name in ("inputs", "proved again", "failed"):
         table.add_column(name, justify="right")
-    failed = set(report.failures)
-    for status in STATUSES:
-        at = [k for k, s in enumerate(certs.status) if s == status]
+    failed = len(found.failures)
+    for status, count in found.status.items():
         if status == "certified":
-            table.add_row(status, str(len(at)), str(int(report.passed[at].sum())), str(len(failed & set(at))))
-        elif at:
-            table.add_row(status, str(len(at)), "-", "-")
+            table.add_row(status, str(count), str(found.proved), str(failed))
+        elif count:
+            table.add_row(status, str(count), "-", "-")
     console.print(table)
-    for k in report.failures[:_SHOWN]:
-        console.print(f"input {certs.number(k)}: {escape(report.message[k])}", soft_wrap=True)
-    if len(failed) > _SHOWN:
-        console.print(f"... and {len(failed) - _SHOWN} more (all of them with --json)")
-    how = {"float64": "float64 that counts its own rounding", "arb": "ball arithmetic"}[report.arithmetic]
-    claim = f", for the network as executed in {report.deployed}" if report.deployed else ""
-    proved, claims = int(report.passed.sum()), int(report.checked.sum())
-    verdict = "[green]all proved[/]" if report else f"[red]{len(failed)} not proved[/]"
-    if not claims:
+    for number, message in found.failures[:_SHOWN]:
+        console.print(f"input {number}: {escape(message)}", soft_wrap=True)
+    if failed > _SHOWN:
+        console.print(f"... and {failed - _SHOWN} more (all of them with --json)")
+    how = {"float64": "float64 that counts its own rounding", "arb": "ball arithmetic"}[found.arithmetic]
+    claim = f", for the network as executed in {found.deployed}" if found.deployed else ""
+    verdict = f"[red]{failed} not proved[/]" if failed else "[green]all proved[/]"
+    if not found.claims:
         verdict = "[yellow]nothing to prove[/]"
-    console.print(f"{verdict}: {proved} of {claims} certificates, in {how}{claim}", soft_wrap=True)
-    if certs.missing:
-        console.print(f"the run is incomplete: {certs.missing} more inputs are still to be certified", soft_wrap=True)
+    console.print(f"{verdict}: {found.proved} of {found.claims} certificates, in {how}{claim}", soft_wrap=True)
+    if found.missing:
+        console.print(f"the run is incomplete: {found.missing} more inputs are still to be certified", soft_wrap=True)

@@ -20,6 +20,10 @@ from elbowroom.network.graph import About, Graph, Network
 from elbowroom.network.load import printable, two_classes
 from elbowroom.network.reading import left_off
 
+_COMPARED = (
+    "the model is for regression: with a tolerance (within) its outputs are certified to stay, without one only which "
+    "of them is the largest"
+)
 _ACTIVATIONS: dict[str, ops.Operation | None] = {
     "identity": None,
     "relu": ops.ReLU(),
@@ -92,7 +96,8 @@ def _perceptron(graph: Graph, at: int, mlp: Any, features: Any) -> Network:
     if classes is None:
         if out != "identity":
             raise UnsupportedError(f"{type(mlp).__name__} ends in {out!r} (loss={mlp.loss!r}), which has no bound here")
-        return graph.network(at, about=About(names))
+        several = (_COMPARED,) if mlp.n_outputs_ > 1 else ()
+        return graph.network(at, about=About(names, notes=several))
     if out == "logistic" and mlp.n_outputs_ > 1:
         raise UnsupportedError(
             f"{type(mlp).__name__} gives several labels at once, each of them yes or no; certify one label at a time"
