@@ -1,5 +1,6 @@
 """elbowroom certify, status and show, as they are called."""
 
+import dataclasses
 import json
 import sys
 
@@ -13,6 +14,8 @@ from elbowroom import cli
 from elbowroom.data.selection import select
 from elbowroom.data.sources import open_data
 from elbowroom.network import operations as ops
+from elbowroom.network.files import save_network
+from elbowroom.network.graph import Network
 from elbowroom.run.files import Run
 from elbowroom.run.settings import Settings
 from support import mlp
@@ -421,7 +424,7 @@ def test_a_network_that_knows_some_of_the_classes(tmp_path):
     good("train", "digits", "--classes", "3,8", "--widths", "16", "--epochs", "30", "--rate", "0.01", "--out", net)
     given = ["certify", net, "digits", "--limit", "8"]
     said = refused(*given, "--out", tmp_path / "none")
-    assert "has 10 classes, but the network knows 3 and 8 alone; choose among these: --classes 3,8" in said
+    assert "has 10 classes, but the network knows 3 and 8 alone; choose among what both have: --classes 3,8" in said
     assert "knows 3 and 8 alone" in refused(*given, "--classes", "3,4", "--out", tmp_path / "none")
     good(*given, "--classes", "8,3", "--out", tmp_path / "run")
     certs = Run.open(tmp_path / "run").read(0)
@@ -433,12 +436,13 @@ def test_a_network_that_knows_some_of_the_classes(tmp_path):
     good("check", tmp_path / "run")
 
 
-def test_classes_that_are_numbers_from_one(tmp_path):
+@pytest.mark.parametrize("kind", [int, float])
+def test_classes_that_are_numbers_from_one(tmp_path, kind):
     """scikit-learn's classes 1 and 2 are the network's 0 and 1; labels in a table are 1 and 2."""
     neural = pytest.importorskip("sklearn.neural_network")
     joblib = pytest.importorskip("joblib")
     x = np.random.default_rng(0).normal(size=(60, 3))
-    y = 1 + (x.sum(1) > 0)
+    y = (1 + (x.sum(1) > 0)).astype(kind)
     model = neural.MLPClassifier((8,), learning_rate_init=0.02, max_iter=400, random_state=0).fit(x, y)
     joblib.dump(model, tmp_path / "model.joblib")
     table = "\n".join(["a,b,c,label", *(",".join(map(str, [*row, k])) for row, k in zip(x.tolist(), y))])
@@ -447,3 +451,32 @@ def test_classes_that_are_numbers_from_one(tmp_path):
     good("certify", tmp_path / "model.joblib", tmp_path / "data.csv", *given)
     certs = Run.open(tmp_path / "run").read(0)
     assert certs.labels.tolist() == (y - 1).tolist() and int(certs.certified.sum()) >= 55
+    good("certify", "--out", tmp_path / "run", "--resume")
+    # One of the two classes alone, and one that the network does not know.
+    (tmp_path / "data.csv").write_text("a,b,c,label\n1,1,1,2\n2,1,1,2")
+    given[-1] = tmp_path / "one"
+    good("certify", tmp_path / "model.joblib", tmp_path / "data.csv", *given)
+    assert Run.open(tmp_path / "one").read(0).labels.tolist() == [1, 1]
+    (tmp_path / "data.csv").write_text("a,b,c,label\n1,1,1,2\n2,1,1,0")
+    given[-1] = tmp_path / "other"
+    said = refused("certify", tmp_path / "model.joblib", tmp_path / "data.csv", *given)
+    assert "the network knows 1 and 2 alone; choose among what both have: --classes 2" in said
+
+
+def test_names_of_classes_that_contradict(tmp_path):
+    """cat and dog are not dog and fish; names of another kind go by their numbers."""
+    net = mlp(np.random.default_rng(0), [2, 6, 2], ops.ReLU())
+    for names in (("cat", "dog"), ("0", "1"), ("dog", "fish")):
+        about = dataclasses.replace(net.about, classes=names)
+        save_network(Network(net.nodes, net.decision, about), tmp_path / "net.elbowroom")
+        (tmp_path / "data.csv").write_text("a,b,label\n0.5,1,dog\n-1,2,fish\n")
+        given = ["certify", tmp_path / "net.elbowroom", tmp_path / "data.csv", "--label-column", "label"]
+        out = tmp_path / names[0]
+        if names[0] == "cat":
+            assert "the network knows cat and dog alone" in refused(*given, "--out", out)
+            good(*given, "--classes", "dog", "--out", out)
+            assert Run.open(out).read(0).labels.tolist() == [1]
+            continue
+        good(*given, "--out", out)
+        opened = Run.open(out)
+        assert opened.read(0).labels.tolist() == [0, 1] and opened.network.about.classes == ("dog", "fish")

@@ -171,7 +171,7 @@ def train(
     model = model.to(where)
     on_gpu = where.type == "cuda"
     # On a GPU the adversary's starts are drawn there: sending them would take longer than the step.
-    noise = torch.Generator(where).manual_seed(seed) if on_gpu else generator
+    noise = generator if where.type == "cpu" else torch.Generator(where).manual_seed(seed)
     x_train, y_train, x_test, y_test = (t.to(where) for t in (data.x_train, data.y_train, data.x_test, data.y_test))
     optimiser = torch.optim.Adam(
         model.parameters(), lr=torch.tensor(rate, device=where) if on_gpu else rate, betas=(0.9, 0.99),

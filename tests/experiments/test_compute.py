@@ -130,6 +130,9 @@ def test_sizes_are_not_mixed(done):
     out, _ = done
     with pytest.raises(InputError, match="size tiny"):
         compute(dataclasses.replace(bench(out), size=QUICK), MODELS)
+    longer = dataclasses.replace(TINY, recipe=dataclasses.replace(TINY.recipe, epochs=9))
+    with pytest.raises(InputError, match="trained in another way"):
+        compute(dataclasses.replace(bench(out), size=longer), MODELS)
 
 
 def test_names_are_distinct():
@@ -145,7 +148,7 @@ def test_command(shared, tmp_path, capsys):
     assert main([*given, "--models", "svhn-*", "--ways", "sequential", "--minutes", "1e-9"]) == 3
     with pytest.raises(SystemExit):
         main([*given, "--models", "svhn"])
-    assert "no model matches; there are mnist-100-normal" in capsys.readouterr().err
+    assert "no model matches; there are mnist-16-normal" in capsys.readouterr().err
 
 
 # --- read back

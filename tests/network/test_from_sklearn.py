@@ -189,7 +189,7 @@ def test_names_of_features_and_classes(tmp_path: Path) -> None:
     model[0].feature_names_in_ = names  # as fit leaves them for a data frame
     net = load(model)
     assert net.about.features == ("mean radius", "größe", "a b", "c\\nd")
-    assert net.about.classes == ("0.0", "1.0")
+    assert net.about.classes == ("0", "1")
     assert load_network(save_network(net, tmp_path / "net.elbowroom")).about == net.about
     renamed = load(model, features=list("abcd"), classes=["benign", "malignant"])
     assert renamed.about.features == tuple("abcd") and renamed.about.classes == ("benign", "malignant")

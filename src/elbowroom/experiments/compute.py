@@ -35,6 +35,7 @@ from elbowroom.certificate import STATUSES, Certificates
 from elbowroom.certify import CAP, certify
 from elbowroom.check.api import check
 from elbowroom.data.embedded import Dataset
+from elbowroom.device import usable_device
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.experiments.models import BINARY, FULL, MAIN, SIZES, TAU, Model, Size
 from elbowroom.network.files import load_network, save_network
@@ -147,16 +148,19 @@ def _steps(size: Size) -> tuple[tuple[str, int | None], ...]:
 
 
 def _claim(bench: Bench) -> None:
-    """A folder holds results of one size only."""
+    """A folder holds results of one size only, and of models that were trained in one way."""
     path = bench.out / "size.json"
-    if path.exists():
-        held = json.loads(path.read_text())["size"]
-        if held != bench.size.name:
-            raise InputError(
-                f"{bench.out} holds results of size {held}; give another folder for {bench.size.name} ones"
-            )
-    else:
-        write_json(path, {"size": bench.size.name})
+    size = bench.size
+    recipes = {name: asdict(recipe) for name, recipe in {"": size.recipe, **size.recipes}.items()}
+    adversary = asdict(size.adversary)
+    own = {"size": size.name, "recipes": recipes, "weight_decay": size.weight_decay, "adversary": adversary}
+    if not path.exists():
+        write_json(path, own)
+        return
+    held = json.loads(path.read_text())
+    if held != own:
+        what = f"size {held['size']}" if held["size"] != size.name else "models that were trained in another way"
+        raise InputError(f"{bench.out} holds results of {what}; give another folder for {size.name} ones")
 
 
 # --- training
@@ -290,7 +294,8 @@ def analyse(bench: Bench, model: Model) -> None:
     target = bench.path("analysis", model, ".npz")
     facts = bench.path("analysis", model, ".json")
     done = len(read_npz(bench.path("certified", model, "/sequential.npz"))["status"])
-    if not regions.exists() or (facts.exists() and json.loads(facts.read_text())["inputs"] == done):
+    held = json.loads(facts.read_text()) if facts.exists() else {}
+    if not regions.exists() or (held.get("inputs") == done and "first" in held):
         return
     eps = np.load(regions, allow_pickle=False)[:done]
     good = np.flatnonzero(eps.any(1))
@@ -368,16 +373,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", default=["*"], help="only those whose names match, as in 'mnist-1v*'")
     parser.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS), help="none: train only")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", help="default: a GPU, where there is one")
     given = parser.parse_args(arguments)
-    models = [m for m in (*MAIN, *BINARY) if any(fnmatchcase(m.name, pattern) for pattern in given.models)]
+    named = {SIZES[given.size].of(m).name: m for m in (*MAIN, *BINARY)}
+    models = [m for name, m in named.items() if any(fnmatchcase(name, pattern) for pattern in given.models)]
     if not models:
-        parser.error(f"no model matches; there are {', '.join(m.name for m in (*MAIN, *BINARY))}")
-    bench = Bench(
-        given.out, SIZES[given.size], source_of(given.data_dir), torch.device(given.device),
-        deadline=time.perf_counter() + 60 * given.minutes, say=lambda text: print(text, flush=True),
-    )  # fmt: skip
+        parser.error(f"no model matches; there are {', '.join(named)}")
     try:
+        bench = Bench(
+            given.out, SIZES[given.size], source_of(given.data_dir), usable_device(given.device),
+            deadline=time.perf_counter() + 60 * given.minutes, say=lambda text: print(text, flush=True),
+        )  # fmt: skip
         done = compute(bench, models, given.ways)
     except ElbowroomError as error:
         print(f"compute: {error}", file=sys.stderr)

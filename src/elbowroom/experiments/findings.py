@@ -81,16 +81,15 @@ class Finding:
         """Of the first `n` inputs at most."""
         return Summary.of({k: v[:n] for k, v in self.held[way].items()}) if way in self.held else None
 
-    def on_common(self, way: str, other: str) -> tuple[Summary, Summary] | None:
-        """Both ways on the inputs that both have a certificate for."""
-        if way not in self.held or other not in self.held:
+    def on_common(self, *ways: str) -> list[Summary] | None:
+        """Several ways on the inputs that all of them have a certificate for; None where there are none."""
+        if any(way not in self.held for way in ways):
             return None
-        a, b = self.held[way], self.held[other]
-        n = min(len(a["status"]), len(b["status"]))
-        first, second = ({name: column[:n] for name, column in held.items()} for held in (a, b))
-        both = (first["status"] == _CERTIFIED) & (second["status"] == _CERTIFIED)
-        found = Summary.of(first, both), Summary.of(second, both)
-        return None if found[0] is None or found[1] is None else (found[0], found[1])
+        n = min(len(self.held[way]["status"]) for way in ways)
+        held = [{name: column[:n] for name, column in self.held[way].items()} for way in ways]
+        common = np.all([h["status"] == _CERTIFIED for h in held], axis=0)
+        found = [s for s in (Summary.of(h, common) for h in held) if s is not None]
+        return found if len(found) == len(ways) else None
 
 
 def read(out: Path, size: Size, models: Iterable[Model]) -> list[Finding]:

@@ -119,7 +119,7 @@ class Size:
 # the authors' do there. Against the full adversary from the beginning, robust models would stay at the frequencies of
 # the classes.
 FULL = Size("full", recipes={"svhn": Recipe(epochs=230, rate=2e-4, ramp=20)})
-# Fewer, larger steps: a sixth of the time, and robust models whose weights of useless pixels shrink further.
+# Fewer, larger steps: robust models' weights of useless pixels shrink further.
 LARGE_BATCHES = replace(
     FULL, name="large-batches", recipe=Recipe(60, 1000, 1e-3), every=1000,
     recipes={"svhn": Recipe(120, 250, 5e-4, 20), "two classes": Recipe(60, 500, 1e-3)},

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-import torch
-
+from elbowroom.device import usable_device
 from elbowroom.errors import InputError
 from elbowroom.experiments.compute import WAYS, Bench, compute, source_of
 from elbowroom.experiments.models import BINARY, FULL, MAIN, QUICK, Size
@@ -56,7 +55,7 @@ def reproduce_command(
 
 def _images(out: Path, size: Size, parts: Sequence[str], data_dir: Path, device: str | None) -> list[Path]:
     """The experiments on images."""
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = usable_device(device)
     if size is FULL and where.type == "cpu":
         print("without a GPU this takes days; --quick shows in minutes that it works", flush=True)
     models = (MAIN if set(parts) - {"bounding-maps"} else ()) + (BINARY if "bounding-maps" in parts else ())

@@ -22,6 +22,7 @@ import torch
 
 from elbowroom.certify import certify
 from elbowroom.data.embedded import Dataset
+from elbowroom.device import usable_device
 from elbowroom.errors import ElbowroomError
 from elbowroom.experiments.compute import WAYS, first_images, write_json
 from elbowroom.experiments.models import TAU, TITLES
@@ -44,6 +45,12 @@ class Variant:
     weight_decay: float = 1e-4
     images: int | None = None
     adversary: PGD | None = None
+
+    def epochs(self, images: int) -> tuple[int, int]:
+        """The whole epochs of so many images that come closest, and the steps they have."""
+        per_epoch = -(-images // self.batch)
+        count = max(1, round(self.steps / per_epoch))
+        return count, count * per_epoch
 
 
 _UNCLIPPED = PGD(TAU, clip=False)
@@ -74,12 +81,13 @@ VARIANTS = (
 )  # fmt: skip
 
 
-def measure(variant: Variant, data: Dataset, classes: tuple[str, ...], inputs: int, device: Any) -> dict[str, Any]:
+def measure(
+    variant: Variant, data: Dataset, classes: tuple[str, ...], inputs: int, device: torch.device
+) -> dict[str, Any]:
     """Trains the network and certifies the first `inputs` test images with the paper's bounds."""
     part = first_images(data, variant.images)
-    per_epoch = -(-len(part.x_train) // variant.batch)
     module, report = train(
-        variant.widths, part, epochs=max(1, round(variant.steps / per_epoch)), rate=variant.rate, batch=variant.batch,
+        variant.widths, part, epochs=variant.epochs(len(part.x_train))[0], rate=variant.rate, batch=variant.batch,
         weight_decay=variant.weight_decay, adversary=variant.adversary, device=device,
     )  # fmt: skip
     net = as_network(module, data, classes)
@@ -113,9 +121,9 @@ def table(out: Path, variants: Sequence[Variant]) -> Table:
         uniform, geomean = found.get("uniform"), found.get("geomean")
         rows.append([
             TITLES[v.data], "-".join(map(str, v.widths)), "nobody" if v.adversary is None else f"PGD, τ = {TAU:g}",
-            v.what, found["images"], v.steps, v.batch, v.rate, v.weight_decay, found["train_accuracy"],
-            found["test_accuracy"], uniform, geomean, None if uniform is None else geomean / uniform,
-            found.get("capped"), found["inputs"], found["certified"],
+            v.what, found["images"], v.epochs(found["images"])[1], v.batch, v.rate, v.weight_decay,
+            found["train_accuracy"], found["test_accuracy"], uniform, geomean,
+            None if uniform is None else geomean / uniform, found.get("capped"), found["inputs"], found["certified"],
         ])  # fmt: skip
     return Table("variants", columns, rows, "The paper's bounds and the sequential solver, the first test images.")
 
@@ -128,17 +136,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--only", nargs="+", default=["*"], help="only those whose names match, as in 'svhn-*'")
     parser.add_argument("--inputs", type=int, default=200)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", help="default: a GPU, where there is one")
     given = parser.parse_args(arguments)
     chosen = [v for v in VARIANTS if any(fnmatchcase(v.name, pattern) for pattern in given.only)]
     if not chosen:
         parser.error(f"no variant matches; there are {', '.join(v.name for v in VARIANTS)}")
     try:
+        device = usable_device(given.device)
         for variant in chosen:
             path = given.out / "variants" / f"{variant.name}.json"
             if not path.exists():
                 data, classes = training_data(variant.data, given.data_dir)
-                found = measure(variant, data, classes, given.inputs, torch.device(given.device))
+                found = measure(variant, data, classes, given.inputs, device)
                 write_json(path, found)
                 print(f"{variant.name}: {found}", flush=True)
     except ElbowroomError as error:

@@ -259,8 +259,9 @@ def _names(what: str, given: Any, count: int, each: str) -> tuple[str, ...]:
 
 
 def printable(names: Any) -> tuple[str, ...]:
-    """Names as they can be shown and saved: line breaks and the like are written as Python does."""
-    return tuple(name if name.isprintable() else ascii(name)[1:-1] for name in map(str, names))
+    """Names as they can be shown and saved: line breaks and the like are written as Python does, 2.0 as 2."""
+    texts = (str(int(n)) if isinstance(n, float) and n.is_integer() else str(n) for n in names)
+    return tuple(text if text.isprintable() else ascii(text)[1:-1] for text in texts)
 
 
 def _constant(name: str, value: Any, shape: Shape, dtype: torch.dtype) -> Tensor:

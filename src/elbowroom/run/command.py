@@ -10,15 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from elbowroom.data.dataset import Dataset, counted
-from elbowroom.data.selection import class_numbers
+from elbowroom.data.dataset import Dataset
 from elbowroom.data.sources import open_data
 from elbowroom.errors import InputError
 from elbowroom.network.files import load_network
 from elbowroom.network.graph import Network
 from elbowroom.network.load import load
+from elbowroom.run.classes import matched
 from elbowroom.run.files import HEADER, NETWORK, Run
 from elbowroom.run.interrupt import on_signals
 from elbowroom.run.progress import display
@@ -28,7 +26,6 @@ from elbowroom.run.show import how_to_go_on, region_of, show_summary
 from elbowroom.run.summary import summarise
 
 NOTHING_TRIED, INTERRUPTED = 1, 130
-_MOST_CLASSES = 100_000  # that are told apart by name
 _STOPPING = "stopping when what is in progress is done; once more to stop at once and lose that"
 
 
@@ -50,7 +47,7 @@ def certify_command(
     settings = settings.settled()
     data = _data(settings)
     net = load_network(out / NETWORK) if own_network else _network(settings, data)
-    data, settings = _numbered_as_in(net, data, settings)
+    net, data, settings = matched(net, data, settings)
     watch = display(quiet)
     try:
         with on_signals(_STOPPING) as stop:
@@ -106,7 +103,7 @@ def _data(settings: Settings) -> Dataset:
 
 def _network(settings: Settings, data: Dataset) -> Network:
     try:
-        net = load(
+        return load(
             settings.model, data.shape, settings.mean, settings.std, settings.decision, scale=settings.scale,
             layout=settings.layout, task=settings.task, features=data.features, trust_pickle=settings.trust_pickle,
         )  # fmt: skip
@@ -114,51 +111,3 @@ def _network(settings: Settings, data: Dataset) -> Network:
         if str(error).startswith(("input_shape ", "inputs of shape ")):  # which nobody may have given: it is the data's
             raise InputError(f"{data.name} does not fit {settings.model}: {error}") from None
         raise
-    if data.classes is None or settings.within is not None or _knows_some(net, data):
-        return net
-    if len(data.classes) == net.n_outputs:
-        return Network(net.nodes, net.decision, dataclasses.replace(net.about, classes=data.classes))
-    if settings.predicted:
-        return net
-    shown = ", ".join(data.classes[:5]) + (", ..." if len(data.classes) > 5 else "")
-    number = counted(len(data.classes), "class", "classes")
-    raise InputError(
-        f"{data.name} has {number} ({shown}), but the network tells {net.n_outputs} apart, so their "
-        "numbers would mean something else; --predicted goes without labels"
-    )
-
-
-def _knows_some(net: Network, data: Dataset) -> bool:
-    """Whether the network's classes are some of the data's, or all of them in another order, by name."""
-    known, there = net.about.classes or (), _names(data)
-    return bool(known) and known != there and len(known) == net.n_outputs and set(known) <= set(there)
-
-
-def _names(data: Dataset) -> tuple[str, ...]:
-    """Of the data's classes; labels that are numbers are their own names."""
-    if data.classes is not None or data.labels is None or not len(data.labels):
-        return data.classes or ()
-    least, most = int(data.labels.min()), int(data.labels.max())
-    return tuple(str(k) for k in range(most + 1)) if least >= 0 and most < _MOST_CLASSES else ()
-
-
-def _numbered_as_in(net: Network, data: Dataset, settings: Settings) -> tuple[Dataset, Settings]:
-    """The data with the network's numbers of the classes, and the classes that were chosen by their names.
-
-    Inputs of classes that the network does not know must be left out.
-    """
-    if data.labels is None or settings.within is not None or settings.predicted or not _knows_some(net, data):
-        return data, settings
-    assert net.about.classes is not None
-    known, there = net.about.classes, _names(data)
-    present = [there[k] for k in np.unique(data.labels)]
-    chosen = None if settings.classes is None else [there[k] for k in class_numbers(settings.classes, data)]
-    if not set(present if chosen is None else chosen) <= set(known):
-        shown = f"{', '.join(known[:-1])} and {known[-1]}" if len(known) > 1 else known[0]
-        raise InputError(
-            f"{data.name} has {counted(len(present), 'class', 'classes')}, but the network knows {shown} alone; choose "
-            f"among these: --classes {','.join(known)}"
-        )
-    number = np.array([known.index(name) if name in known else -1 for name in there])
-    numbered = dataclasses.replace(data, labels=number[data.labels], classes=known)
-    return numbered, dataclasses.replace(settings, classes=chosen)
