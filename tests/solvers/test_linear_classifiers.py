@@ -12,6 +12,7 @@ from elbowroom.certify import certify
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Linear
 from elbowroom.regions.shapes import L1, Box, Ellipsoid, Oblique
+from elbowroom.solvers.sequential import Sequential
 
 DELTA = 1e-4
 PER_FEATURE = 1e-3  # how close log-volumes must be, per feature
@@ -183,3 +184,17 @@ def test_oblique_equals_the_rotated_problem():
         assert oblique.lower is None
         torch.testing.assert_close(oblique.log_volume, straight.log_volume, rtol=0, atol=5 * PER_FEATURE)
         torch.testing.assert_close(oblique.uniform, straight.uniform, rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize(("n", "classes"), CASES)
+def test_l1_regions_take_one_step(n, classes):
+    """Every feature may go as far as the first class that it meets: exact after one linearisation."""
+    net, x = classifier(n, classes, seed=3 * n + classes)
+    certs = certify(net, x, region=L1(), delta=DELTA, solver=Sequential(gradients=1))
+    assert set(certs.status) == {"certified"}
+    for k in range(len(x)):
+        rows, left = rows_at(net, x[k])
+        with np.errstate(divide="ignore"):
+            best = (np.asarray(left)[:, None] / np.abs(rows)).min(0)
+        best = np.minimum(best, 1000 * float(certs.uniform[k]))
+        np.testing.assert_allclose(certs.eps[k].numpy(), best, rtol=2e-3)
