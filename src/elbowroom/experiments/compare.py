@@ -114,9 +114,9 @@ def ours_table(found: Sequence[Finding]) -> Table:
     rows = []
     for f in found:
         row: list[Any] = [*f.about, *[None] * 10]
-        found_all = f.on_common("sequential", "limited", "adaptive", "asymmetric")
-        if found_all is not None:
-            paper, limited, ours, cut = found_all
+        common = f.on_common("sequential", "limited", "adaptive", "asymmetric")
+        if common is not None:
+            paper, limited, ours, cut = common
             row[3:] = [
                 paper.certified, paper.nonuniform, paper.ratio, limited.ratio, ours.nonuniform,
                 ours.nonuniform / paper.nonuniform, ours.ratio, cut.uniform, cut.nonuniform, cut.ratio,

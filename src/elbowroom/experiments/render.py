@@ -3,8 +3,8 @@
     python -m elbowroom.experiments.render OUT [--size full] [--docs docs/results.md]
 
 Writes tables/NAME.md and NAME.csv, and figures/NAME.png and NAME.svg, into OUT. With --docs, the tables also go to
-their places in that page, and the figures (PNG) into a folder figures beside it; of another size than full only the
-tables, to places named NAME-SIZE.
+their places in that page, and the figures (PNG) it shows into a folder figures beside it; of another size than full
+only the tables, to places named NAME-SIZE.
 """
 
 from __future__ import annotations
@@ -55,15 +55,17 @@ def render(out: Path, size: Size, parts: Sequence[str] = PARTS) -> list[Path]:
 
 
 def into_docs(out: Path, size: Size, page: Path) -> list[str]:
-    """Puts the tables into their places in a page, and the figures beside it; the names of the places filled."""
+    """Puts the tables into their places in a page, and its figures beside it; the names of the places filled."""
     suffix = "" if size is FULL else f"-{size.name}"
     files = sorted((out / "tables").glob("*.md"))
     parts = {path.stem + suffix: path.read_text(encoding="utf-8").rstrip() for path in files}
     if size is FULL:
         figures = page.parent / "figures"
         figures.mkdir(parents=True, exist_ok=True)
+        text = page.read_text(encoding="utf-8")
         for path in sorted((out / "figures").glob("*.png")):
-            shutil.copyfile(path, figures / path.name)
+            if f"figures/{path.name})" in text:
+                shutil.copyfile(path, figures / path.name)
     return fill(page, parts)
 
 

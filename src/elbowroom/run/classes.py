@@ -29,10 +29,9 @@ def matched(net: Network, data: Dataset, settings: Settings) -> tuple[Network, D
     present = np.unique(data.labels).tolist()
     chosen = present if settings.classes is None else class_numbers(settings.classes, data)
     names = {k: str(k) if data.classes is None else data.classes[k] for k in {*present, *chosen}}
-    wanted = {names[k] for k in chosen}
-    if not wanted & set(known):  # names of another kind
+    if not set(names.values()) & set(known):  # names of another kind
         return _named(net, data, settings), data, settings
-    if not wanted <= set(known):
+    if not {names[k] for k in chosen} <= set(known):
         shown = f"{', '.join(known[:-1])} and {known[-1]}" if len(known) > 1 else known[0]
         both = ",".join(name for name in known if name in names.values())
         raise InputError(
