@@ -70,6 +70,9 @@ def test_what_is_stored_is_what_certify_finds(done):
     assert facts["inputs"] == TINY.every and facts["certified"] == int(regions.any(1).sum())
     first = facts["first"]
     assert first["inputs"] == TINY.inputs < TINY.every and first["least_cosine"] >= facts["least_cosine"]
+    alone = regions[: TINY.inputs]
+    mean, least = er.analyse.cosine_similarity(torch.from_numpy(alone[alone.any(1)]))
+    assert first["mean_cosine"] == pytest.approx(mean) and first["least_cosine"] == pytest.approx(least)
     training = json.loads((out / "models" / f"{model.name}.json").read_text())
     assert training["adversary"]["tau"] == 0.1 and training["test_accuracy"] > training["attacked_accuracy"] > 0.3
 
@@ -174,6 +177,13 @@ def test_findings(done):
     a, b = f.on_common("lagrangian", "sequential")
     assert a.certified == b.certified <= TINY.lagrangian and b.nonuniform >= a.nonuniform
     assert Summary.of({**held, "status": np.ones_like(held["status"])}) is None
+    # Common inputs are those with a certificate of every way: here the first has none of one.
+    fewer = {**held, "status": held["status"].copy()}
+    assert good[0]
+    fewer["status"][0] = STATUSES.index("misclassified")
+    doctored = dataclasses.replace(f, held={**f.held, "asymmetric": fewer})
+    ways = ("adaptive", "asymmetric")
+    assert [s.certified for s in doctored.on_common(*ways)] == [s.certified - 1 for s in f.on_common(*ways)]
 
 
 def test_tables_and_figures(done):
