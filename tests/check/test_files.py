@@ -232,7 +232,7 @@ def setter(operation, where, key, value):
 
 GRAPH_FORGERIES = {
     "format": (lambda g: g.update(format="pickle"), "format is 'pickle'"),
-    "version": (lambda g: g.update(version=1), "version 1 is unknown; this program reads 2"),
+    "version": (lambda g: g.update(version=1), "version 1 is unknown; this program reads 3"),
     "version as text": (lambda g: g.update(version="2"), "version '2' is unknown"),
     "no version": (lambda g: g.pop("version"), "version None"),
     "no features": (lambda g: g.pop("features"), "'features' is missing"),

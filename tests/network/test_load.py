@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +90,7 @@ def test_normalisation_of_a_module() -> None:
     assert [n.op.name for n in net.nodes[:4]] == ["Input", "Shift", "Divide", "Conv"]
     assert net.decision == "min" and net.dtype == torch.float32
     plain = load(module, (3, 4, 4))
-    assert plain.decision == "max" and plain.about == About()
+    assert plain.decision == "max" and plain.about == About(origin=plain.about.origin)
     assert torch.equal(net(x), plain(raw))
     assert torch.equal(load(module, (3, 4, 4), mean=0.1)(x), plain(x - float(np.float32(0.1))))
     assert torch.equal(load(module, (3, 4, 4), std=np.full((1, 4), 2.0))(x), plain(x / 2))
@@ -225,6 +227,19 @@ def test_a_network_with_one_output_can_be_turned_into_a_classifier() -> None:
 ODD = ["mean radius", "größe/µm²", "名前", 'quo"te', "back\\slash", "line\nbreak", "tab\there", "", " ", "<b>&amp;</b>"]
 
 
+def test_a_network_knows_what_it_was_read_from(tmp_path: Path) -> None:
+    path = save_network(linear((2, 5)), tmp_path / "net.elbowroom")
+    net = load(path, (10,), mean=np.float32(0.1), scale=0.5)
+    origin = net.about.origin
+    assert origin is not None and origin.model == "net.elbowroom"
+    assert origin.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    # Numbers are kept exactly, so that reading again gives the same network.
+    assert network_hash(load(path, **origin.options)) == network_hash(net)
+    assert load_network(save_network(net, tmp_path / "again.elbowroom")).about == net.about
+    assert load(net).about.origin == origin and load(net, std=2.0).about.origin is None
+    assert linear((2, 5)).about.origin is None
+
+
 def test_names_and_notes_are_kept_in_files(tmp_path: Path) -> None:
     net = load(linear((2, 5)), features=ODD, classes=[0, 1.5, True])
     assert net.about.features is not None and net.about.features[5:7] == ("line\\nbreak", "tab\\there")
@@ -233,7 +248,7 @@ def test_names_and_notes_are_kept_in_files(tmp_path: Path) -> None:
     path = save_network(noted, tmp_path / "net.elbowroom")
     assert load_network(path).about == noted.about
     again = load(path, (10,), mean=1.0)
-    assert again.about == noted.about
+    assert again.about == replace(noted.about, origin=again.about.origin)
     assert load(again, features=list("abcdefghij")).about.features == tuple("abcdefghij")
     assert network_hash(load(path)) == network_hash(net) == network_hash(linear((2, 5)))
 

@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -24,15 +25,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elbowroom.archive import TYPES, Archive, digest, parse_json, write_archive
+from elbowroom.archive import TYPES, Archive, canonical_json, digest, parse_json, write_archive
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
-from elbowroom.network.graph import About, Graph, Network, Node
+from elbowroom.network.graph import About, Graph, Network, Node, Origin
 
 SUFFIX = ".elbowroom"
-FORMAT, VERSION = "elbowroom-network", 2
+FORMAT, VERSION = "elbowroom-network", 3
 LARGEST = 1 << 28  # numbers in one layer of a network that is read; more is taken for a damaged file
 _GRAPH = "graph.json"
+_NAMES = ("features", "classes", "notes")
 
 OPERATIONS: dict[str, type[ops.Operation]] = {
     name: kind
@@ -90,7 +92,8 @@ def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
         )
     head = {
         "format": FORMAT, "version": VERSION, "hash": network_hash(net), "decision": net.decision,
-        **{what: _written_names(what, given) for what, given in vars(net.about).items()},
+        **{what: _written_names(what, getattr(net.about, what)) for what in _NAMES},
+        "origin": _written_origin(net.about.origin),
     }  # fmt: skip
     lines = ",\n".join(json.dumps(node, allow_nan=False) for node in nodes)  # for people: a line per node
     text = f'{json.dumps(head, indent=1)[:-2]},\n "nodes": [\n{lines}\n]}}\n'
@@ -109,6 +112,28 @@ def _written_names(what: str, given: tuple[str, ...] | None) -> list[str] | None
     return written
 
 
+def _written_origin(origin: Origin | None) -> dict[str, Any] | None:
+    if origin is None:
+        return None
+    try:
+        options = json.loads(canonical_json(dict(origin.options)))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the options the model was read with cannot be saved: {error}") from None
+    compared = [_printable(text) for text in origin.compared]
+    return {"model": _printable(origin.model), "sha256": origin.sha256, "options": options, "compared": compared}
+
+
+def _read_origin(found: dict[str, Any] | None, where: str) -> Origin | None:
+    if found is None:
+        return None
+    hashed = str if found.get("sha256") is not None else type(None)
+    _must_be(found, {"model": str, "sha256": hashed, "options": dict, "compared": list}, where)
+    (model,) = _read_names([found["model"]], f"{where}: model")
+    if found["sha256"] is not None and not re.fullmatch("[0-9a-f]{64}", found["sha256"]):
+        raise InputError(f"{where}: sha256 must be 64 hexadecimal digits, got {found['sha256']!r}")
+    return Origin(model, found["sha256"], found["options"], _read_names(found["compared"], f"{where}: compared"))
+
+
 def _printable(text: str) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
@@ -123,12 +148,14 @@ def load_network(path: str | os.PathLike[str]) -> Network:
             raise InputError(f"{where}: the format is {graph.get('format')!r}, not {FORMAT!r}")
         if graph.get("version") != VERSION:
             raise InputError(f"{where}: version {graph.get('version')!r} is unknown; this program reads {VERSION}")
-        names = {name: graph.get(name) for name in ("features", "classes", "notes")}
+        names = {name: graph.get(name) for name in _NAMES}
         kinds: dict[str, type] = {"format": str, "version": int, "hash": str, "decision": str, "nodes": list}
-        _must_be(
-            graph, kinds | {name: list if value is not None else type(None) for name, value in names.items()}, where
+        kinds |= {name: list if value is not None else type(None) for name, value in names.items()}
+        _must_be(graph, kinds | {"origin": dict if graph.get("origin") is not None else type(None)}, where)
+        about = About(
+            **{name: _read_names(value, f"{where}: {name}") for name, value in names.items()},
+            origin=_read_origin(graph["origin"], f"{where}: origin"),
         )
-        about = About(**{name: _read_names(value, f"{where}: {name}") for name, value in names.items()})
         net = _read_nodes(archive, graph["nodes"], graph["decision"], about, where)
     found = network_hash(net)
     if found != graph["hash"]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from elbowroom.errors import InputError
+from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.operations import Affine, Input, Operation, Reshape, Shape
 
@@ -19,16 +20,43 @@ DECISIONS = ("max", "min")
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Which model a network was read from, so that an auditor can read it again and compare.
+
+    `model`: the file's name, or the class of an object. `sha256`: of the file's bytes; None for an object.
+    `options`: what `load` was told, by name, as JSON holds it. `compared`: with what the network was compared when it
+    was read, and what could not be compared, in sentences.
+    """
+
+    model: str
+    sha256: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    compared: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class About:
     """What people call things, and what they should know; no part of the function, nor of its hash.
 
     `features`: names of the inputs, flat; `classes`: names of the classes; `notes`: what was done to read the model
-    that its user should know, in sentences.
+    that its user should know, in sentences; `origin`: what it was read from, None where it was built by hand.
     """
 
     features: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The model itself, kept in memory beside the network that was read from it; never saved.
+
+    `differs`: compares both at inputs `b x *input_shape` of the network (float64), at batch sizes of at most b, and
+    says in words where and by how much they differ beyond rounding; None where they agree.
+    """
+
+    differs: Callable[[Tensor], str | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +93,9 @@ class Graph:
         if not inputs or not all(0 <= i < len(self.nodes) for i in inputs):
             raise InputError(f"{op.name}: inputs must be numbers of earlier nodes, got {inputs}")
         name = name or f"{op.name.lower()}_{len(self.nodes)}"
-        for field, tensor in op.tensors().items():
+        for part, tensor in op.tensors().items():
             if not bool(torch.isfinite(tensor).all()):
-                raise InputError(f"node {name} ({op.name}): {field} holds NaN or infinite values")
+                raise InputError(f"node {name} ({op.name}): {part} holds NaN or infinite values")
         shapes = [self.nodes[i].shape for i in inputs]
         _refuse_misfit(op, shapes, f"node {name}")
         shape = op.output_shape(*shapes)
@@ -76,7 +104,9 @@ class Graph:
         self.nodes.append(Node(op, tuple(inputs), shape, name))
         return len(self.nodes) - 1
 
-    def network(self, output: int | None = None, decision: str = "max", about: About | None = None) -> Network:
+    def network(
+        self, output: int | None = None, decision: str = "max", about: About | None = None, source: Source | None = None
+    ) -> Network:
         """The network ending in node `output` (default: the last); nodes it does not need are dropped."""
         last = len(self.nodes) - 1 if output is None else output
         if len(self.nodes[last].shape) != 1:
@@ -97,7 +127,7 @@ class Graph:
                 name = f"{name}_{renumber[i]}"
             names.add(name)
             nodes.append(Node(node.op, tuple(renumber[j] for j in node.inputs), node.shape, name))
-        return Network(tuple(nodes), decision, about)
+        return Network(tuple(nodes), decision, about, source)
 
     def append(self, net: Network, at: int | None = None) -> int:
         """Adds all of `net`, reading from node `at` (default: the input); returns its output's number."""
@@ -111,10 +141,12 @@ class Network:
     """A network as bounds see it: call it for the plain forward pass, `net(x)` with `x`: `b x *input_shape`.
 
     `decision`: "max" where the largest output decides, "min" where the smallest does. `about`: names and notes.
-    Build one with `Graph`, `Network.chain` or `elbowroom.load`.
+    `source`: the model it was read from, to compare with. Build one with `Graph`, `Network.chain` or `elbowroom.load`.
     """
 
-    def __init__(self, nodes: tuple[Node, ...], decision: str = "max", about: About | None = None) -> None:
+    def __init__(
+        self, nodes: tuple[Node, ...], decision: str = "max", about: About | None = None, source: Source | None = None
+    ) -> None:
         if decision not in DECISIONS:
             raise InputError(f'decision must be "max" or "min", got {decision!r}')
         if len(nodes[-1].shape) != 1:
@@ -124,6 +156,7 @@ class Network:
         self.nodes = nodes
         self.decision = decision
         self.about = about or About()
+        self.source = source
         for names, count in ((self.about.features, nodes[0].size), (self.about.classes, nodes[-1].size)):
             if names is not None and (len(names) != count or len(set(names)) != count):
                 raise InputError(f"{count} different names are needed, got {len(set(names))}: {str(names)[:80]}")
@@ -203,6 +236,15 @@ class Network:
             )
         dtype = torch.promote_types(x.dtype, self.dtype)
         return self.cast(dtype, x.device).values(x.to(dtype))[-1]
+
+    def must_agree(self, x: Tensor) -> None:
+        """Raises `UnsupportedError` where the model it was read from gives something else at `x`, `b x *input_shape`.
+
+        Without its model (a file of ours, a network built by hand) there is nothing to compare with.
+        """
+        difference = None if self.source is None else self.source.differs(x.detach().to("cpu", torch.float64))
+        if difference is not None:
+            raise UnsupportedError(difference)
 
     def decide(self, outputs: Tensor) -> Tensor:
         """The class that `outputs` (`b x k`) stand for."""

@@ -6,6 +6,7 @@ the model's is put in front here, in this order: scale, mean, std, layout, shape
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.files import SUFFIX, load_network
-from elbowroom.network.graph import About, Graph, Network
+from elbowroom.network.graph import About, Graph, Network, Origin, Source
 from elbowroom.network.operations import Shape
 from elbowroom.network.reading import left_off
 
@@ -96,12 +97,47 @@ def load(
     notes = own.about.notes
     if turned and layout is None:
         notes += (f"the model takes channels last, {own.input_shape}; inputs of shape {shape} are turned round for it",)
+    options = {
+        "input_shape": shape, "mean": mean, "std": std, "decision": decision, "scale": scale, "layout": layout,
+        "task": task,
+    }  # fmt: skip
     about = About(
+        origin=_origin(model, own, options),
         features=named if features is None else _names("features", features, math.prod(shape), "input"),
         classes=own.about.classes if classes is None else _names("classes", classes, own.n_outputs, "output"),
         notes=notes,
     )
-    return graph.network(graph.append(own, at), decision, about)
+    return graph.network(graph.append(own, at), decision, about, _prepared_source(graph, at, own))
+
+
+def _origin(model: Any, own: Network, options: dict[str, Any]) -> Origin | None:
+    """Where the network comes from: what was read, how, and what its reader compared it with."""
+    told = {name: _plain(value) for name, value in options.items() if value is not None}
+    compared = () if own.about.origin is None else own.about.origin.compared
+    if isinstance(model, str | os.PathLike):
+        with open(model, "rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return Origin(Path(model).name, sha256, told, compared)
+    if isinstance(model, Network):  # the same one still, if nothing was put in front
+        told.pop("task", None)
+        same = told == {"input_shape": list(model.input_shape), "decision": model.decision}
+        return model.about.origin if same else None
+    return Origin(f"{type(model).__module__}.{type(model).__qualname__}", None, told, compared)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON holds it; numbers exactly."""
+    return value if isinstance(value, str) else np.asarray(value).tolist()
+
+
+def _prepared_source(graph: Graph, at: int, own: Network) -> Source | None:
+    """The model behind what stands between the user's inputs and its own, which is node `at`."""
+    if own.source is None:
+        return None
+    differs = own.source.differs
+    flat = graph.add(ops.Reshape((-1,)), at, name="prepared")
+    prepare = graph.network(flat)
+    return Source(lambda x: differs(prepare(x).reshape(-1, *own.input_shape)))
 
 
 def _read(

@@ -53,7 +53,7 @@ def _named(net: Network, data: Dataset, settings: Settings) -> Network:
     if data.classes is None or (settings.predicted and len(data.classes) != net.n_outputs):
         return net
     if len(data.classes) == net.n_outputs:
-        return Network(net.nodes, net.decision, dataclasses.replace(net.about, classes=data.classes))
+        return Network(net.nodes, net.decision, dataclasses.replace(net.about, classes=data.classes), net.source)
     shown = ", ".join(data.classes[:5]) + (", ..." if len(data.classes) > 5 else "")
     number = counted(len(data.classes), "class", "classes")
     raise InputError(
