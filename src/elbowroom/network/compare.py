@@ -20,7 +20,7 @@ from elbowroom.network.operations import Operation, Shape
 
 SCALES = (0.01, 1.0, 100.0)
 SIZES = (1, 2, 3)  # of batches
-MOST_WORK = 1 << 36  # multiplications in all: some 20 seconds in float64 on one core
+MOST_WORK = 1 << 37  # multiplications in all: some 20 seconds in float64 on one core
 MOST_NUMBERS = 1 << 28  # held at a time, in float64: 2 GiB
 
 # Functions that bend have sizes of their own: e^x - 1 is computed with the digits of 1.
@@ -29,23 +29,26 @@ _BENDS = (ops.Sigmoid, ops.Tanh, ops.Arctan, ops.ELU, ops.Softplus, ops.SiLU, op
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What rounding may cost: a share of the result's largest number, and one of the largest number on the way."""
+    """What rounding may cost: a share of the result's largest number, one of the largest number on the way, and a
+    number that is next to nothing in the type that rounds."""
 
     result: float
     on_the_way: float
+    underflow: float
 
 
 # In float64, with the same constants on both sides. Rounding is some 1e-15 of the largest number; a constant rounded
 # to half precision or to float32 is seen.
-EXACT = Tolerance(1e-9, 1e-12)
-# In float64, where constants have been rounded to float32.
-ROUNDED = Tolerance(1e-5, 1e-6)
+EXACT = Tolerance(1e-9, 1e-12, 2.0**-1000)
+# In float64, where constants have been rounded to float32: anywhere on the way, or in one operation.
+ROUNDED = Tolerance(1e-5, 1e-6, 2.0**-120)
+ONE_ROUNDED = Tolerance(2.0**-22, 2.0**-22, 2.0**-120)
 # In the model's own type: units of roundoff, many for the long sums of wide and deep networks.
 OWN = {
     torch.float64: EXACT,
-    torch.float32: Tolerance(2**-15, 2**-15),
-    torch.float16: Tolerance(2**-5, 2**-5),
-    torch.bfloat16: Tolerance(2**-2, 2**-2),
+    torch.float32: Tolerance(2.0**-15, 2.0**-15, 2.0**-120),
+    torch.float16: Tolerance(2.0**-5, 2.0**-5, 2.0**-16),
+    torch.bfloat16: Tolerance(2.0**-2, 2.0**-2, 2.0**-120),
 }
 
 
@@ -100,7 +103,7 @@ def difference(found: Tensor, expected: Tensor) -> Tensor:
 def allowed(expected: Tensor, largest: Tensor, tolerance: Tolerance) -> Tensor:
     """What two results may differ by, `b`; `largest`: the largest number on the way to them, `b`."""
     size = torch.nan_to_num(expected, 0.0, 0.0, 0.0).abs().reshape(len(expected), -1).amax(1)
-    return tolerance.result * size + tolerance.on_the_way * torch.nan_to_num(largest, 0.0, 0.0)
+    return tolerance.result * size + tolerance.on_the_way * torch.nan_to_num(largest, 0.0, 0.0) + tolerance.underflow
 
 
 def work(nodes: Sequence[Node]) -> int:
@@ -113,6 +116,6 @@ def _terms(op: Operation) -> int:
 
 
 __all__ = [
-    "EXACT", "MOST_NUMBERS", "MOST_WORK", "OWN", "ROUNDED", "SCALES", "SIZES", "Tolerance", "allowed", "batches",
+    "EXACT", "MOST_NUMBERS", "MOST_WORK", "ONE_ROUNDED", "OWN", "ROUNDED", "SCALES", "SIZES", "Tolerance", "allowed", "batches",
     "difference", "inputs", "magnitude", "work",
 ]  # fmt: skip

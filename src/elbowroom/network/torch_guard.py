@@ -23,18 +23,21 @@ from torch import Tensor, fx, nn
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import compare
 from elbowroom.network.aten import At
-from elbowroom.network.compare import EXACT, OWN, ROUNDED, Tolerance
+from elbowroom.network.compare import EXACT, ONE_ROUNDED, OWN, ROUNDED, Tolerance
 from elbowroom.network.float64 import InFloat64, in_float64
 from elbowroom.network.graph import Network
 from elbowroom.network.reading import first_line, is_half
 from elbowroom.network.torch_trace import BATCH, Translation, place
 
-_PASSES = 5  # through the network and its trace, for every input
+_PASSES = 5  # of every input through the network, its trace, and what measures them
 
 
 @dataclass(frozen=True)
 class _Way:
-    """A way to run the module: `run` gives the outputs of a batch of inputs (float64), computed in type `kind`."""
+    """A way to run the module: `run` gives the outputs of a batch of inputs (float64), computed in type `kind`.
+
+    `tolerance`: for what the network gives; for what the module gives in another batch, it is that of its type.
+    """
 
     kind: torch.dtype
     run: Callable[[Tensor], Tensor]
@@ -93,11 +96,11 @@ class TorchGuard:
         scales = f"{', '.join(f'{s:g}' for s in compare.SCALES[:-1])} and {compare.SCALES[-1]:g}"
         shares = " and ".join(f"{share:.1g} in {kind}" for kind, share in found.largest.items())
         said = [
-            f"compared with {self.what} in batches of {sizes} at inputs of sizes {scales}: the largest difference, as "
-            f"a share of the largest number, is {shares}"
+            f"compared with {self.what} in batches of {sizes} at inputs of sizes {scales}: "
+            + (f"the largest difference, as a share of the largest number, is {shares}" if shares else "without result")
         ]
         if self.read.is_rounded:
-            said.append(f"constants that {self.what} makes are rounded to {_name(self.dtype)}, as torch rounds them")
+            said.append(f"numbers in the code of {self.what} are taken in {_name(self.dtype)}, as torch takes them")
         return (*said, *dict.fromkeys(found.remarks))
 
     def differs(self, x: Tensor) -> str | None:
@@ -198,27 +201,28 @@ class TorchGuard:
         return answers
 
     def _must_not_depend_on_batch(self, way: _Way, answers: list[list[_Answer]], largest: Tensor) -> None:
-        """Raises where the same input has different answers."""
-        for i, given in enumerate(answers):
-            pairs = list(itertools.combinations(given, 2))
-            for a, b in sorted(pairs, key=lambda pair: len(pair[0].batch) != len(pair[1].batch)):
-                gap = compare.difference(a.values, b.values)
-                if not bool(gap <= compare.allowed(a.values, largest[i : i + 1], way.tolerance)):
-                    sizes = len(a.batch), len(b.batch)
-                    raise _DifferenceError(
-                        f"the answer of {self.what} for an input depends on "
-                        + ("the other inputs in its batch" if sizes[0] == sizes[1] else "the size of its batch")
-                        + f": it computes something else for it in a batch of {sizes[0]} than in "
-                        + ("another" if sizes[0] == sizes[1] else f"one of {sizes[1]}")
-                        + f" (they differ by {float(gap):.2g} in {way.name}). A network has one answer for an input: "
-                        "look for code that uses x.shape[0] or squeeze(), or mixes the inputs of a batch"
-                    )
+        """Raises where the same input has different answers, first for batches of one size."""
+        pairs = [(i, a, b) for i, given in enumerate(answers) for a, b in itertools.combinations(given, 2)]
+        for i, a, b in sorted(pairs, key=lambda pair: len(pair[1].batch) != len(pair[2].batch)):
+            gap = compare.difference(a.values, b.values)
+            if bool(gap <= compare.allowed(a.values, largest[i : i + 1], OWN[way.kind])):
+                continue
+            n, m = len(a.batch), len(b.batch)
+            cause, other = ("the other inputs in", "another") if n == m else ("the size of", f"one of {m}")
+            raise _DifferenceError(
+                f"the answer of {self.what} for an input depends on {cause} its batch: it computes something else for "
+                f"it in a batch of {n} than in {other} (they differ by {float(gap):.2g} in {way.name}). A network has "
+                "one answer for an input: look for code that uses x.shape[0] or squeeze(), or mixes the inputs of a "
+                "batch"
+            )
 
     def _must_be(self, way: _Way, answer: _Answer, expected: Tensor, largest: Tensor, found: _Findings) -> None:
         if not bool(answer.values.isfinite().all()):
-            found.remarks.append(f"in {way.name} some outputs of {self.what} are not finite")
-            if way.kind != torch.float64:
-                return  # too large for this type, or for sums in it
+            words = f"in {way.name} some outputs of {self.what} are not finite at some of these inputs"
+            if way.kind != torch.float64:  # too large for this type, or for sums in it
+                found.remarks.append(f"{words}, where they are not compared")
+                return
+            found.remarks.append(f"{words}; those of the network are the same")
         gap = compare.difference(answer.values, expected)
         if not bool(gap <= compare.allowed(expected, largest, way.tolerance)):
             own = f" Constants that it makes in {_name(self.dtype)} (x.new_tensor, torch.tensor) belong into buffers."
@@ -250,7 +254,12 @@ class TorchGuard:
             value = read.values[node]
             if node.op == "call_function" and (value is BATCH or isinstance(value, At | tuple)):
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: known[n])
-                result = in_float64(node.target, args, kwargs)
+                try:
+                    result = in_float64(node.target, args, kwargs)
+                except Exception as error:
+                    raise _DifferenceError(
+                        f"{node.target} ({place(node)}) cannot be compared; in float64 torch says: {first_line(error)}"
+                    ) from None
             if value is BATCH:
                 known[node] = result
                 continue
@@ -260,7 +269,7 @@ class TorchGuard:
             else:
                 known[node] = valued(value)
                 pairs = [(value, result)] if isinstance(value, At) and node in read.made else []
-            tolerance = ROUNDED if node in read.rounded else EXACT
+            tolerance = ONE_ROUNDED if node in read.rounded else EXACT
             for at, expected in pairs:
                 size = torch.stack([sizes[i] for i in (*read.made[node], at.number)]).amax(0)
                 self._must_be_same(node, values[at.number], expected, size, tolerance)

@@ -70,8 +70,8 @@ class Translation:
             else:  # a parameter, a buffer or a tensor that forward made itself
                 stored = program.state_dict if spec.target in program.state_dict else program.constants
                 self.values[node] = tensor = stored[spec.target].detach()  # of the copy, so nobody else holds it
-                # What forward makes, it would make of other digits in another type.
-                self.is_rounded |= spec.kind is InputKind.CONSTANT_TENSOR and tensor.is_floating_point()
+                # By this name torch.export knows what forward makes, which in another type would have other digits.
+                self.is_rounded |= str(spec.target).startswith("lifted_tensor") and tensor.is_floating_point()
         self.halves: dict[torch.dtype, None] = {}  # in which values are computed
         weights = [t for t in self.values.values() if isinstance(t, Tensor) and t.is_floating_point()]
         self.is_mixed = any(t.dtype != self.dtype for t in weights)
