@@ -11,12 +11,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_support import Calls
 
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.from_torch import read_module
 from elbowroom.network.operations import Linear
 from elbowroom.network.reading import computes_in, left_off
+from torch_support import Calls
 
 
 def autocast(m: Calls, x: Tensor) -> Tensor:

@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
-from support import FULL
 from torch import Tensor, nn
 
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.from_program import read_program
 from elbowroom.network.from_torch import read_module
 from elbowroom.network.graph import Network
+from support import FULL
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 SHAPES = ((1,), (3,), (2, 5), (257,), (1, 3), (2, 3, 4))
@@ -162,7 +162,8 @@ def to(m: dict[str, Any], x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def cast(d: Maker) -> Any:
     f = d.some(
-        lambda m, x: to(m, x, torch.float32), lambda m, x: to(m, x, torch.float64), lambda m, x: to(m, x, torch.float16),
+        lambda m, x: to(m, x, torch.float32), lambda m, x: to(m, x, torch.float64),
+        lambda m, x: to(m, x, torch.float16),
         lambda m, x: to(m, x, m["v"].dtype), lambda m, x: to(m, to(m, x, torch.float32).tanh(), m["v"].dtype),
         lambda m, x: x * m["v"].to(x.dtype), lambda m, x: x + torch.tensor([0.1]), lambda m, x: x + x.new_tensor([0.1]),
         lambda m, x: x + torch.ones(1), lambda m, x: to(m, x * m["v"].float() * 0.1, m["v"].dtype),
@@ -183,7 +184,8 @@ def batch_dependent(d: Maker) -> Any:
         lambda m, x: x.half().to(x.dtype) if x.shape[0] == 1 else x, lambda m, x: x if len(x) > 2 else x * 2,
         lambda m, x: x.squeeze().reshape(x.shape[0], -1), lambda m, x: x.flatten(0, 1).reshape(x.shape),
         lambda m, x: x.squeeze().sum(-1, keepdim=True), lambda m, x: x if x.numel() > 3 else -x,
-        lambda m, x: x.cumsum(0), lambda m, x: x.view(-1, x.numel() // x.shape[0]), lambda m, x: x[torch.randperm(len(x))],
+        lambda m, x: x.cumsum(0), lambda m, x: x.view(-1, x.numel() // x.shape[0]),
+        lambda m, x: x[torch.randperm(len(x))],
         lambda m, x: F.batch_norm(x, None, None, training=True) if x.shape[0] > 1 else x,
         lambda m, x: torch.cat([x, x])[: x.shape[0]], lambda m, x: x.sort(0)[0],
     )  # fmt: skip
@@ -220,7 +222,9 @@ class Drawn(nn.Module):
     def append(self, kind: str, function: Callable[..., Tensor], given: dict[str, Any]) -> None:
         names = {name: f"{name}_{len(self.functions)}" for name in given}
         for name, part in given.items():
-            self.add_module(names[name], part) if isinstance(part, nn.Module) else self.register_buffer(names[name], part)
+            self.add_module(names[name], part) if isinstance(part, nn.Module) else self.register_buffer(
+                names[name], part
+            )
         self.functions.append(function)
         self.names.append(names)
         self.kinds.append(kind)
@@ -285,9 +289,11 @@ def test_random_modules(drawn: tuple[Drawn, tuple[int, ...]], seed: int) -> None
         net = read_module(module, shape)
     except UnsupportedError as error:
         event("refused")
-        assert not all(PIECES[kind].plain for kind in module.kinds) or "does not depend on its input" in str(error), error
+        assert not all(PIECES[kind].plain for kind in module.kinds) or "does not depend on its input" in str(error), (
+            error
+        )
         return
-    event(f"read: {str(module.one.dtype)}")
+    event(f"read: {module.one.dtype!s}")
     assert net.about.origin is not None and "in float64" in net.about.origin.compared[0]
     must_be_real(net, module, (1, 2, 3, 5), seed)
 
@@ -312,5 +318,5 @@ def test_random_programs(drawn: tuple[Drawn, tuple[int, ...]], batch: int | None
             event("refused")
             assert not all(PIECES[kind].plain for kind in module.kinds) or "not supported" in str(error), error
             return
-    event(f"read: {str(module.one.dtype)}, {batch}")
+    event(f"read: {module.one.dtype!s}, {batch}")
     must_be_real(net, module, (2, 3, 5) if batch is None else (batch,), seed)

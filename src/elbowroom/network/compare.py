@@ -74,11 +74,11 @@ def batches(count: int, size: int | None = None) -> list[list[int]]:
             found += [[0, 1], [1, count - 1]]
         return found + [list(range(start, start + 3)) for start in range(0, count - 2, 3)]
     found = [[(start + i) % count for i in range(size)] for start in range(0, count, size)]
-    return found + [[0, *((i + 1) % count for i in range(1, size))]] if size > 1 else found
+    return [*found, [0, *((i + 1) % count for i in range(1, size))]] if size > 1 else found
 
 
 def magnitude(op: Operation, xs: Sequence[Tensor], y: Tensor) -> Tensor:
-    """The largest number on the way from `xs` to `y = op(*xs)`, partial sums included, for each input of a batch: `b`."""
+    """The largest number on the way from `xs` to `y = op(*xs)`, partial sums included, for each of a batch: `b`."""
     sizes = [x.abs() for x in xs]
     way = [y, *xs]
     if isinstance(op, ops.Affine):
@@ -94,7 +94,7 @@ def magnitude(op: Operation, xs: Sequence[Tensor], y: Tensor) -> Tensor:
 
 
 def difference(found: Tensor, expected: Tensor) -> Tensor:
-    """The largest difference for each input of a batch, `b`; infinite where one is NaN or infinite and not the other."""
+    """The largest difference for each of a batch, `b`; infinite where one is NaN or infinite and not the other."""
     same = (found == expected) | (found.isnan() & expected.isnan())
     gap = torch.where(same, 0.0, found - expected).abs().reshape(len(found), -1).amax(1)
     return torch.where(gap.isnan(), math.inf, gap)
@@ -116,6 +116,6 @@ def _terms(op: Operation) -> int:
 
 
 __all__ = [
-    "EXACT", "MOST_NUMBERS", "MOST_WORK", "ONE_ROUNDED", "OWN", "ROUNDED", "SCALES", "SIZES", "Tolerance", "allowed", "batches",
-    "difference", "inputs", "magnitude", "work",
+    "EXACT", "MOST_NUMBERS", "MOST_WORK", "ONE_ROUNDED", "OWN", "ROUNDED", "SCALES", "SIZES", "Tolerance", "allowed",
+    "batches", "difference", "inputs", "magnitude", "work",
 ]  # fmt: skip

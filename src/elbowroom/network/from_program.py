@@ -178,7 +178,7 @@ class SavedProgram(nn.Module):
         return values
 
     def must_be_sound(self) -> None:
-        """Refuses a program whose values would not fit into memory, which a few bytes can ask for, or are not as stated.
+        """Refuses a program whose values would not fit into memory (a few bytes can ask for that) or are not as stated.
 
         The sizes and types that torch stated when it saved the program are the one thing in the file that calls which
         are read wrongly can be told by.
@@ -262,7 +262,8 @@ class _Reader:
             )
         return SavedProgram(
             tuple(n for n in sizes[1:] if n is not None), sizes[0], dtype, (given[0], self._output()),
-            self._calls(graph["nodes"]), tensors, {name: _stated(about) for name, about in graph["tensor_values"].items()},
+            self._calls(graph["nodes"]), tensors,
+            {name: _stated(about) for name, about in graph["tensor_values"].items()},
         )  # fmt: skip
 
     def _inputs(self) -> dict[str, tuple[str, str]]:

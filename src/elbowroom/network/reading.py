@@ -83,4 +83,15 @@ class Unknown(Operation):
         return self.shape
 
 
-__all__ = ["RefusalError", "Unknown", "computes_in", "exactly", "first_line", "holds", "is_half", "left_off", "refuse", "rounds_to"]
+__all__ = [
+    "RefusalError",
+    "Unknown",
+    "computes_in",
+    "exactly",
+    "first_line",
+    "holds",
+    "is_half",
+    "left_off",
+    "refuse",
+    "rounds_to",
+]

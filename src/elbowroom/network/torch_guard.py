@@ -1,9 +1,9 @@
 """Compares a network with the torch module that it was read from; what this shows, and what not, is in `compare.py`.
 
 Three things are compared. Each operation of the trace, one by one, with what it was read as (in float64, each on what
-was read of its inputs): this names what is misread. The module itself in float64 (every parameter widened, conversions
-between floating-point types left out) with the network: this shows that the trace is of the module. And the module in
-its own type with the network, coarsely: what is in use.
+was read of its inputs): this names what is misread. The module itself in float64 (every parameter widened; conversions
+left out, but for those to a type narrower than its own) with the network: this shows that the trace is of the module.
+And the module in its own type with the network, coarsely: what is in use.
 
 A saved program (`.pt2`) is its own module here: the calls that its file lists, run one after the other. That they have
 been listed rightly, and what the module before that computed, no comparison shows; sizes and types that the file
@@ -143,7 +143,7 @@ class TorchGuard:
             return [own]
 
         def run(x: Tensor) -> Tensor:
-            with InFloat64(x):
+            with InFloat64(x, self.dtype):
                 return self._outputs(wide, x)
 
         return [_Way(torch.float64, run, tolerance), own]

@@ -23,8 +23,16 @@ from elbowroom.network.float64 import in_float64
 from elbowroom.network.graph import Graph
 from elbowroom.network.operations import Shape
 from elbowroom.network.reading import (
-    RefusalError, Unknown, computes_in, exactly, holds, is_half, left_off, refuse, rounds_to,
-)  # fmt: skip
+    RefusalError,
+    Unknown,
+    computes_in,
+    exactly,
+    holds,
+    is_half,
+    left_off,
+    refuse,
+    rounds_to,
+)
 
 WITHOUT_BOUND = "the model holds operations without a bound here:"
 
