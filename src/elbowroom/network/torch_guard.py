@@ -89,7 +89,7 @@ class TorchGuard:
         if self.too_much is not None:
             return (f"not compared with {self.what}, here or at the inputs to certify: that {self.too_much}",)
         found = _Findings()
-        x = compare.inputs(self.net.input_shape, self.count).to(self.dtype).double()
+        x = compare.inputs(self.net.input_shape, self.count)
         if (difference := self._differs(x, found)) is not None:
             raise UnsupportedError(difference)
         sizes = "1, 2 and 3" if self.batch is None else str(self.batch)
