@@ -110,6 +110,10 @@ class Area:
         return value, error + 2 * U * (middle.abs() + spread)
 
 
+# Affine operations that give each entry of one input by itself, once at most where sizes do not grow.
+_EACH = (ops.Scale, ops.Divide, ops.Shift, ops.BatchNorm, ops.Reshape, ops.Transpose, ops.Slice)
+
+
 def _dot(a: Tensor, v: Tensor) -> Tensor:
     """`b x r x n` by `b x n` (or `1 x n`)."""
     return torch.bmm(a, v.expand(a.shape[0], -1)[:, :, None]).squeeze(-1)
@@ -139,6 +143,8 @@ class StrictBounds:
         targets = {i for i in net.preactivations if hidden and not isinstance(net.nodes[i].op, ops.Activation)}
         read_by_others = {j for node in net.nodes for j in node.inputs if not isinstance(node.op, ops.ReLU)}
         self._only_relus = targets - read_by_others  # where an entry is not positive, that is all they ask for
+        # Nodes whose entries move freely of each other, as a box's do, and nodes whose interval is their very range.
+        self._free, self._exact = [area.is_box], [area.is_box]
         for i in range(1, len(net.nodes)):
             self._visit(i, i in targets)
 
@@ -166,7 +172,8 @@ class StrictBounds:
             added = torch.zeros_like(low)
         self._prepare(i, added)
         self._added[i] = added
-        if target and (self.lines or self.area.lower is None):
+        self._note_range(i)
+        if target and not self._exact[i]:
             wanted = ~(high <= 0) if i in self._only_relus else torch.ones_like(low, dtype=torch.bool)
             below, above = self._linear(i, wanted.flatten(1))
             low, high = torch.maximum(low, below), torch.minimum(high, above)
@@ -174,6 +181,16 @@ class StrictBounds:
         broken = ~(low <= high)
         self.lower.append(torch.where(broken, -torch.inf, low))
         self.upper.append(torch.where(broken, torch.inf, high))
+
+    def _note_range(self, i: int) -> None:
+        """Whether rows can improve on the interval of node i. One affine operation on entries that move freely has the
+        interval for its range; two in a row do not: x - x is not zero for intervals."""
+        node, j = self.net.nodes[i], self.net.nodes[i].inputs[0]
+        each = isinstance(node.op, _EACH) and node.size <= self.net.nodes[j].size  # more: some are repeated
+        single = isinstance(node.op, ops.Affine) and len(node.inputs) == 1
+        padded = isinstance(node.op, ops.Pad)
+        self._free.append(self._free[j] and (each or padded))
+        self._exact.append(single and (self._free[j] or (self._exact[j] and (each or padded))))
 
     def _affine(self, i: int, lows: list[Tensor], highs: list[Tensor]) -> tuple[Tensor, Tensor]:
         node = self.net.nodes[i]
