@@ -73,6 +73,7 @@ def test_affine_layers_in_a_row(depth: int) -> None:
         assert loss(net, InputSet.box(x - 0.05, x + 0.05), spec, method, "direct") < 1e-12
     merged = _merged(net)
     split, whole = er.certify(net, x), er.certify(merged, x)
+    assert bool(er.check(split)) and bool(er.check(split, arithmetic="arb"))
     assert split.status == whole.status == ("certified",)
     assert float(split.geomean) == pytest.approx(float(whole.geomean), rel=1e-3)
 
