@@ -4,9 +4,9 @@ import math
 from itertools import pairwise
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
+from executed import in_onnxruntime
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -19,22 +19,10 @@ from elbowroom.check.strict import Area, StrictBounds
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.network.to_onnx import to_onnx
 from elbowroom.specification import label_stays
 from support import ACTIVATIONS, FULL, cases, networks, normal
 
 F32, F64 = torch.float32, torch.float64
-
-
-def in_onnxruntime(net: Network, x: Tensor) -> Tensor:
-    """The outputs as onnxruntime computes them in float32, its graph optimisations off."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    model = to_onnx(net, F32).SerializeToString()
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
 
 
 def shuffled(net: Network, x: Tensor, rng: np.random.Generator) -> Tensor:
@@ -207,7 +195,7 @@ def test_overflow_in_float32_is_not_certified(name: str) -> None:
     assert float(prove(net, Area(one, one), one[None], zero, torch.tensor([0]), deployed="float32")) <= -1.0
 
 
-CURVED = {n: a for n, a in ACTIVATIONS.items() if isinstance(a, deployed._CURVED)} | {
+CURVED = {n: a for n, a in ACTIVATIONS.items() if deployed.ANALYSES[type(a)] is deployed._curved} | {
     "tall elu": ops.ELU(100.0),
     "blunt softplus": ops.Softplus(1e-3),
     "very sharp softplus": ops.Softplus(50.0),
