@@ -119,8 +119,8 @@ class StrictBounds:
     """Proved intervals of every node over an area, and lines of every activation.
 
     `lower[i]`, `upper[i]`: `b x *shape`. `noise`: errors the network as executed adds of its own, infinite where it may
-    overflow; `overflowed` (`b`) are the inputs where it does, of which nothing is proved from there on. `hidden`: linear
-    bounds for the hidden layers, too, where the intervals do not suffice.
+    overflow; `overflowed`, `b`: inputs where it may, of which nothing is proved from there on. `hidden`: linear bounds
+    for the hidden layers, too, where the intervals do not suffice.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class StrictBounds:
         return torch.maximum(self.lower[i].abs(), self.upper[i].abs())
 
     def _watch(self, added: Tensor) -> None:
-        """Infinity or NaN, once executed, may become any number behind a clip or a sigmoid, so that it is remembered."""
+        """Remembers where infinity or NaN may be executed: behind a clip or a sigmoid it may be any number again."""
         self.overflowed = self.overflowed | ~torch.isfinite(added).flatten(1).all(1)
 
     # --- one node after the other
