@@ -122,8 +122,9 @@ def _dot(a: Tensor, v: Tensor) -> Tensor:
 class StrictBounds:
     """Proved intervals of every node over an area, and lines of every activation.
 
-    `lower[i]`, `upper[i]`: `b x *shape`. `noise`: errors the network as executed adds of its own. `hidden`: linear
-    bounds for the hidden layers, too, where the intervals do not suffice.
+    `lower[i]`, `upper[i]`: `b x *shape`. `noise`: errors the network as executed adds of its own, infinite where it may
+    overflow; `overflowed`, `b`: inputs where it may, of which nothing is proved from there on. `hidden`: linear bounds
+    for the hidden layers, too, where the intervals do not suffice.
     """
 
     def __init__(
@@ -134,6 +135,9 @@ class StrictBounds:
         low, high = area.hull()
         shape = (len(low), *net.input_shape)
         self.lower, self.upper = [low.reshape(shape)], [high.reshape(shape)]
+        self.overflowed = torch.zeros(len(low), dtype=torch.bool, device=low.device)
+        if noise is not None:
+            self._watch(noise(0, [], self.size(0)))
         self.lines: dict[int, Lines] = {}
         self.source: dict[int, Tensor] = {}
         self._weights: dict[int, Tensor] = {}  # per node: what |A| costs in error, per unit
@@ -152,6 +156,10 @@ class StrictBounds:
         """The largest magnitude of node i, `b x *shape`."""
         return torch.maximum(self.lower[i].abs(), self.upper[i].abs())
 
+    def _watch(self, added: Tensor) -> None:
+        """Remembers where infinity or NaN may be executed: behind a clip or a sigmoid it may be any number again."""
+        self.overflowed = self.overflowed | ~torch.isfinite(added).flatten(1).all(1)
+
     # --- one node after the other
 
     def _visit(self, i: int, target: bool) -> None:
@@ -167,6 +175,7 @@ class StrictBounds:
             low, high = interval(node.op, lows[0], highs[0])
         if self.noise is not None:
             added = self.noise(i, [self.size(j) for j in node.inputs], torch.maximum(low.abs(), high.abs()))
+            self._watch(added)
             low, high = down(low - added), up(high + added)
         else:
             added = torch.zeros_like(low)
@@ -178,7 +187,7 @@ class StrictBounds:
             below, above = self._linear(i, wanted.flatten(1))
             low, high = torch.maximum(low, below), torch.minimum(high, above)
         # A node whose bounds are not numbers, or cross (which real values cannot do), proves nothing.
-        broken = ~(low <= high)
+        broken = ~(low <= high) | self.overflowed.reshape(-1, *[1] * len(node.shape))
         self.lower.append(torch.where(broken, -torch.inf, low))
         self.upper.append(torch.where(broken, torch.inf, high))
 
@@ -391,7 +400,7 @@ class StrictBounds:
             count = 2 * rows.shape[-1] + 4
             value = down(value + offset - (gamma(count) * (size + offset.abs()) * SAFE + count * ETA))
             found = torch.maximum(found, torch.where(torch.isfinite(value), value, -torch.inf))
-        return found
+        return torch.where(self.overflowed[:, None], -torch.inf, found)
 
 
 def _roundings(op: ops.Operation) -> int:
