@@ -228,7 +228,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ),
     "one output": (lambda: Calls(lambda m, x: m.layer(x).squeeze(1), layer=nn.Linear(4, 1)), (4,)),
     "image output": (lambda: nn.Conv2d(1, 2, 3), (1, 5, 5)),
-    "no axes": (lambda: Calls(lambda m, x: torch.stack([x, -x], 1)), ()),
     "identity": (nn.Identity, (3,)),
 }
 

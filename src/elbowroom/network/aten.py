@@ -52,8 +52,9 @@ class Step:
 
     @property
     def shape(self) -> Shape:
-        """The output's shape without the batch axis, which `_Translation` has checked to be there."""
-        return tuple(self.node.meta["val"].shape[1:])
+        """The output's shape without the batch axis, which `Translation` has checked to be there; a single number
+        has an axis of size 1 in the graph."""
+        return tuple(self.node.meta["val"].shape[1:]) or (1,)
 
     def add(self, op: Operation, *xs: Any) -> At:
         if not all(isinstance(x, At) for x in xs):

@@ -16,6 +16,7 @@ import copy
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -166,7 +167,8 @@ class TorchGuard:
 
     def _compare(self, x: Tensor, ways: list[_Way], found: _Findings) -> None:
         """Raises where network and module differ at inputs `b x *shape`."""
-        largest = self._must_be_read_rightly(x)
+        rows = x if len(x) > 1 else torch.cat([x, x])
+        largest = _NodeByNode(self.read, rows).compare()[: len(x)]
         for way in ways:
             at = x.to(way.kind).double()
             expected = self.net(at)
@@ -234,55 +236,67 @@ class TorchGuard:
         share = float(gap / largest) if bool(gap > 0) else 0.0
         found.largest[way.name] = max(found.largest.get(way.name, 0.0), share)
 
-    # --- the trace
 
-    def _must_be_read_rightly(self, x: Tensor) -> Tensor:
-        """Compares each operation of the trace with what it was read as; the largest number on the way, `b`."""
-        read = self.read
-        rows = x if len(x) > 1 else x.repeat(2, *[1] * (x.dim() - 1))  # a trace holds for batches of 2 and more
-        values, sizes = [rows], [rows.reshape(len(rows), -1).abs().amax(1)]
+class _NodeByNode:
+    """The trace at inputs `rows` (two or more, since a trace need not hold for one), next to what was read of it.
+
+    `values`: of the graph's nodes; `sizes`: the largest number on the way through each, for each input; `known`: the
+    value of the trace's nodes, as the graph has it, so that each operation is compared by itself.
+    """
+
+    def __init__(self, read: Translation, rows: Tensor) -> None:
+        self.read, self.rows = read, rows
+        self.values, self.sizes = [rows], [rows.reshape(len(rows), -1).abs().amax(1)]
         for node in read.graph.nodes[1:]:
-            op, inputs = node.op.map_tensors(Tensor.double), [values[j] for j in node.inputs]
-            values.append(op(*inputs))
-            sizes.append(compare.magnitude(op, inputs, values[-1]))
-        known: dict[fx.Node, object] = {}
+            op, inputs = node.op.map_tensors(Tensor.double), [self.values[j] for j in node.inputs]
+            self.values.append(op(*inputs))
+            self.sizes.append(compare.magnitude(op, inputs, self.values[-1]))
+        self.known: dict[fx.Node, Any] = {}
 
-        def valued(value: object) -> object:
-            return values[value.number].contiguous() if isinstance(value, At) else value  # as views need it
-
-        for node in read.order:
-            value = read.values[node]
-            if node.op == "call_function" and (value is BATCH or isinstance(value, At | tuple)):
-                args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: known[n])
-                try:
-                    result = in_float64(node.target, args, kwargs)
-                except Exception as error:
-                    raise _DifferenceError(
-                        f"{node.target} ({place(node)}) cannot be compared; in float64 torch says: {first_line(error)}"
-                    ) from None
-            if value is BATCH:
-                known[node] = result
-                continue
-            if isinstance(value, tuple):
-                known[node] = tuple(map(valued, value))
-                pairs = [(v, r) for v, r in zip(value, result, strict=True) if isinstance(v, At)]
+    def compare(self) -> Tensor:
+        """Raises where an operation was misread; the largest number on the way, `b`."""
+        for node in self.read.order:
+            value = self.read.values[node]
+            if isinstance(value, At):
+                self.known[node] = self._read(value, node.meta["val"])
+            elif isinstance(value, tuple):
+                self.known[node] = tuple(map(self._read, value, node.meta["val"]))
             else:
-                known[node] = valued(value)
-                pairs = [(value, result)] if isinstance(value, At) and node in read.made else []
-            tolerance = ONE_ROUNDED if node in read.rounded else EXACT
-            for at, expected in pairs:
-                size = torch.stack([sizes[i] for i in (*read.made[node], at.number)]).amax(0)
-                self._must_be_same(node, values[at.number], expected, size, tolerance)
-        return torch.stack(sizes).amax(0)[: len(x)]
+                self.known[node] = self._computed(node) if value is BATCH else value  # a constant
+            if node in self.read.made:
+                found, expected = self.known[node], self._computed(node)
+                pairs = zip(found, expected, strict=True) if isinstance(value, tuple) else [(found, expected)]
+                ats = [at for at in (value if isinstance(value, tuple) else [value]) if at is not None]
+                size = torch.stack([self.sizes[i] for i in {*self.read.made[node], *(at.number for at in ats)}]).amax(0)
+                for own, result in pairs:
+                    if own is not None:
+                        self._must_be_same(node, own, result, size)
+        return torch.stack(self.sizes).amax(0)
 
-    def _must_be_same(self, node: fx.Node, found: Tensor, expected: Tensor, size: Tensor, tolerance: Tolerance) -> None:
+    def _read(self, at: At | None, like: Any) -> Tensor | None:
+        """In torch's shape, which may have an axis less, and as views need it."""
+        return None if at is None else self.values[at.number].reshape(len(self.rows), *like.shape[1:]).contiguous()
+
+    def _computed(self, node: fx.Node) -> Any:
+        """What torch makes of the node's inputs."""
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self.known[n])
+        try:
+            return in_float64(node.target, args, kwargs)  # type: ignore[arg-type]
+        except Exception as error:
+            raise _DifferenceError(
+                f"{node.target} ({place(node)}) cannot be compared; in float64 torch says: {first_line(error)}"
+            ) from None
+
+    def _must_be_same(self, node: fx.Node, found: Tensor, expected: Tensor, size: Tensor) -> None:
+        """`size`: the largest number on the way through this operation, `b`."""
         if found.shape != expected.shape:
             reason = f"the shapes are {tuple(found.shape)} and {tuple(expected.shape)}"
         else:
             gap = compare.difference(found, expected)
-            if bool((gap <= compare.allowed(expected, size, tolerance)).all()):
+            excess = gap - compare.allowed(expected, size, ONE_ROUNDED if node in self.read.rounded else EXACT)
+            if bool((excess <= 0).all()):
                 return
-            i = int((gap - compare.allowed(expected, size, tolerance)).argmax())
+            i = int(excess.argmax())
             reason = f"they differ by {float(gap[i]):.2g} where numbers are up to {float(size[i]):.2g}"
         raise _DifferenceError(
             f"the network differs from the model itself: {node.target} ({place(node)}) is read differently here and "

@@ -195,7 +195,7 @@ class Translation:
     def _placeholder(self, value: Any) -> Any:
         if not isinstance(value, Tensor) or not self._keeps_batch(value):
             return LOST
-        shape = tuple(value.shape[1:])
+        shape = tuple(value.shape[1:]) or (1,)
         return At(self.graph.add(Unknown(shape), 0, name="unknown"), shape)
 
     def _reason(self, node: fx.Node, inputs: list[Any]) -> str:
