@@ -242,7 +242,8 @@ class _Reading:
             raise
         except InputError as error:
             if not self.problems:  # else it may be about what stands in for the real values
-                raise InputError(f"{place}: {error}") from None
+                made = f" (the model is made for batches of {self.batch} inputs, and is read for one)"
+                raise InputError(f"{place}: {error}{made if self.batch > 1 else ''}") from None
             results = []
         except _DAMAGE as error:
             raise InputError(f"{place} cannot be read; the model may be damaged: {first_line(error)}") from None

@@ -36,26 +36,26 @@ class _Side:
     """How far the comparison with one implementation came.
 
     `name`: what it is called; `done`: the batches compared, inputs by their numbers; `cannot`: batch sizes that it
-    cannot run, and why; `too_large`: those among them that would take too much memory; `missing`: why it was not
-    compared, or no further.
+    cannot run, and why; `too_large`: those among them that would take too much memory; `unseen`: batch sizes that
+    could not be compared, and why; `missing`: why nothing was compared, or nothing more.
     """
 
     name: str
     done: list[Batch] = field(default_factory=list)
     cannot: dict[int, str] = field(default_factory=dict)
     too_large: dict[int, str] = field(default_factory=dict)
+    unseen: dict[int, str] = field(default_factory=dict)
     missing: str = ""
 
     def run(self, batches: Sequence[Batch], work: int, most: int, compare: Callable[[Batch], None]) -> None:
         """Compares batch by batch, as far as that is allowed; `work`: for one input."""
         spent = 0
         for batch in batches:
-            if len(batch) in self.cannot:
+            if len(batch) in self.cannot or len(batch) in self.unseen:
                 continue
             spent += work * len(batch)
             if spent > most:
-                if not self.done:
-                    self.missing = f"that would take more than {most:,} multiplications"
+                self.missing = f"that would take more than {most:,} multiplications"
                 return
             try:
                 compare(batch)
@@ -65,8 +65,10 @@ class _Side:
                 if isinstance(error, TooLargeError):
                     self.too_large[len(batch)] = str(error)
             except NotComparableError as error:
-                self.missing = str(error)
-                return
+                if not self.done:
+                    self.missing = str(error)
+                    return
+                self.unseen[len(batch)] = str(error)
 
     @property
     def sizes(self) -> list[int]:
@@ -171,6 +173,7 @@ class Comparison:
             if side.missing:
                 said.append(f"not compared with {side.name}{' any further' * bool(side.done)}: {side.missing}")
             said.extend(f"{side.name} cannot run {size} inputs at once: {why}" for size, why in side.cannot.items())
+            said.extend(f"not compared with {side.name} at batch size {n}: {why}" for n, why in side.unseen.items())
         return tuple(said)
 
     @property
@@ -191,9 +194,8 @@ class Comparison:
                 "less, where the network gives finite ones; they were not compared"
             )
         if self._pair.free:
-            seen = {*reference.sizes, *runtime.sizes}
-            cannot = [size for size in SIZES if size not in seen and any(size in s.cannot for s in self._sides)]
-            unseen = [size for size in SIZES if size not in seen and size not in cannot]
+            cannot = sorted((runtime if runtime.done else reference).cannot)
+            unseen = [n for n in SIZES if n not in {*cannot, *reference.sizes, *runtime.sizes}]
             if cannot:
                 notes.append(
                     f"the model's batch axis is free, but it cannot be run with {_listed(cannot)} inputs at once; it "

@@ -19,7 +19,7 @@ from elbowroom.network.graph import Node
 from elbowroom.network.onnx_composites import Formula
 from elbowroom.network.onnx_constants import Evaluator, check_size, fold
 from elbowroom.network.onnx_file import widened
-from elbowroom.network.onnx_plain import Operator, plain_operator
+from elbowroom.network.onnx_plain import plain_operator
 from elbowroom.network.onnx_step import Place, Value
 from elbowroom.network.operations import Shape
 from elbowroom.network.reading import RefusalError
@@ -92,24 +92,17 @@ class Pair:
 
     def answers(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """What the outputs must be for each input alone, `b x n`: by the logits, `b x k`, and what was left off."""
-        answers = {self.logits: rows}
-        tail = [node for node in self.nodes if any(getattr(self.values[n], "cut", None) for n in node.output if n)]
-        given = {
-            n: self.values[n] for node in tail for n in node.input if n and not getattr(self.values[n], "cut", None)
-        }
-        for end in self.ends:
-            if getattr(self.values[end], "cut", None):
-                evaluator = Evaluator(tail, list(given), [end], self.opset)
-                each = [evaluator({n: _fitted(v, row) for n, v in given.items()})[0] for row in rows]
-                answers[end] = np.stack([np.asarray(y).reshape(-1) for y in each])
-            else:
-                answers[end] = rows
-        return answers
-
-
-def _fitted(value: Any, row: np.ndarray) -> np.ndarray:
-    """What is left off takes constants, and what was read in some shape."""
-    return _wide(value) if _constant(value) else row.reshape(value.shape)
+        cut = {name for name, value in self.values.items() if getattr(value, "cut", None)}
+        tail = [_Operator(node, self.opset) for node in self.nodes if cut & set(node.output)]
+        given = {n: self.values[n] for step in tail for n in step.node.input if n and n not in cut}
+        ends: list[dict[str, np.ndarray]] = []
+        for row in rows:
+            known = {n: _wide(v) if _constant(v) else row.reshape(v.shape) for n, v in given.items()}
+            for step in tail:
+                known |= step(known)
+            ends.append(known)
+        late = {end: np.stack([y[end].reshape(-1) for y in ends]) if end in cut else rows for end in self.ends}
+        return {self.logits: rows} | late
 
 
 def rows_of(array: np.ndarray, count: int) -> Iterable[np.ndarray]:
@@ -164,14 +157,14 @@ class _Operator:
         self.node, self.opset = node, opset
         self.place = Place.of(node)
         self.outputs = [name for name in node.output if name]
-        self.loops: Operator | None = plain_operator(node, opset)
+        self.loops = plain_operator(node, opset)
         self._evaluator: Evaluator | None = None
 
     def __call__(self, known: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         given = {name: known[name] for name in self.node.input if name}
         if self.loops is not None:
             try:
-                return {self.outputs[0]: self.loops(self.node, list(given.values()))}
+                return dict(zip(self.node.output, self.loops(list(given.values()))))
             except (ValueError, LookupError, ArithmeticError, MemoryError) as error:
                 raise InputError(str(error)) from None
         if self._evaluator is None:
@@ -244,7 +237,7 @@ class _Run:
         except (InputError, RefusalError) as error:
             if self.count > 1 and step.place not in self.guard.lacking:
                 raise CannotRunError(f"{step.place}: {error}") from None
-            if set(read) != set(step.outputs):
+            if self.count > 1 or set(read) != set(step.outputs):
                 raise NotComparableError(f"{step.place} is lacking there, or fails: {error}") from None
             self.guard.lacking[step.place] = None
             self.known.update(read)

@@ -1,8 +1,9 @@
-"""Operators that onnx's reference implementation gets wrong, by plain loops straight from the ONNX specification.
+"""Operators that onnx's reference implementation gets wrong, written out plainly from the ONNX specification.
 
-Pooling goes wrong there with pads, dilations or ceil_mode; batch norm of the opsets before 14 takes the statistics of
-the batch; GELU has its constants rounded to float32. Nothing here is shared with the reader, whose windows these are
-compared with.
+What it gets wrong: pooling with pads, dilations or ceil_mode; the statistics of batch norms before opset 14; the axes
+of softmax before opset 13, and LogSoftmax where a probability is next to nothing; Squeeze and Unsqueeze with axes in
+any order. It does not mind sizes of a Split that do not add up, nor a Gemm of what is no matrix; and GELU has its
+constants rounded to float32. Nothing here is shared with the reader.
 """
 
 from __future__ import annotations
@@ -16,14 +17,21 @@ import numpy as np
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-Operator = Callable[["NodeProto", Sequence[np.ndarray]], np.ndarray]
+Arrays = Sequence[np.ndarray]
+Operator = Callable[["NodeProto", Arrays], np.ndarray]
 
 
-def plain_operator(node: NodeProto, opset: int) -> Operator | None:
-    """What computes a node's first output from its inputs; None where the reference implementation is right."""
-    if node.op_type == "BatchNormalization":
-        return _batch_norm if opset < 14 else None
-    return _OPERATORS.get(node.op_type)
+def plain_operator(node: NodeProto, opset: int) -> Callable[[Arrays], Arrays] | None:
+    """What computes a node's first outputs from its inputs; None where the reference implementation is right."""
+    match node.op_type:
+        case "Split":
+            return lambda inputs: _split(node, inputs)
+        case "Softmax" | "LogSoftmax":
+            return lambda inputs: [_softmax(node, inputs[0], opset)]
+        case "BatchNormalization" if opset >= 14:
+            return None
+    found = _OPERATORS.get(node.op_type)
+    return None if found is None else lambda inputs: [found(node, inputs)]
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:
@@ -32,7 +40,7 @@ def _attributes(node: NodeProto) -> dict[str, Any]:
     return {a.name: get_attribute_value(a) for a in node.attribute}
 
 
-def _batch_norm(node: NodeProto, inputs: Sequence[np.ndarray]) -> np.ndarray:
+def _batch_norm(node: NodeProto, inputs: Arrays) -> np.ndarray:
     """`(x - mean) / sqrt(var + epsilon) * scale + bias`, channel by channel."""
     x, scale, bias, mean, var = inputs
     epsilon = _attributes(node).get("epsilon", float(np.float32(1e-5)))
@@ -78,11 +86,11 @@ def _each_axis(node: NodeProto, x: np.ndarray, reduce: Callable[..., np.ndarray]
     return x
 
 
-def _max_pool(node: NodeProto, inputs: Sequence[np.ndarray]) -> np.ndarray:
+def _max_pool(node: NodeProto, inputs: Arrays) -> np.ndarray:
     return _each_axis(node, inputs[0], np.max)
 
 
-def _average_pool(node: NodeProto, inputs: Sequence[np.ndarray]) -> np.ndarray:
+def _average_pool(node: NodeProto, inputs: Arrays) -> np.ndarray:
     padded = bool(_attributes(node).get("count_include_pad", 0))
     counts = np.ones(())
     for windows in _axes(node, inputs[0].shape[2:]):
@@ -90,12 +98,71 @@ def _average_pool(node: NodeProto, inputs: Sequence[np.ndarray]) -> np.ndarray:
     return _each_axis(node, inputs[0], np.sum) / counts
 
 
-def _global_max_pool(node: NodeProto, inputs: Sequence[np.ndarray]) -> np.ndarray:
+def _global_max_pool(node: NodeProto, inputs: Arrays) -> np.ndarray:
     x = inputs[0]
     return x.reshape(*x.shape[:2], -1).max(-1).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
 
 
-def _gelu(node: NodeProto, inputs: Sequence[np.ndarray]) -> np.ndarray:
+def _softmax(node: NodeProto, x: np.ndarray, opset: int) -> np.ndarray:
+    """Over one axis; before opset 13 over all numbers from an axis on, for each index of the axes before it."""
+    axis = _attributes(node).get("axis", -1 if opset >= 13 else 1) % max(x.ndim, 1)
+    rows = np.moveaxis(x, axis, -1) if opset >= 13 else x.reshape(math.prod(x.shape[:axis]), -1)
+    z = rows - rows.max(-1, keepdims=True)
+    z = z - np.log(np.exp(z).sum(-1, keepdims=True))
+    found = np.exp(z) if node.op_type == "Softmax" else z
+    return np.moveaxis(found, -1, axis) if opset >= 13 else found.reshape(x.shape)
+
+
+def _gemm(node: NodeProto, inputs: Arrays) -> np.ndarray:
+    """`alpha A B + beta C`, of matrices."""
+    a, (x, y, *rest) = _attributes(node), inputs
+    if x.ndim != 2 or y.ndim != 2:
+        raise ValueError(f"shapes {x.shape} and {y.shape} are no matrices")
+    product = a.get("alpha", 1.0) * (x.T if a.get("transA") else x) @ (y.T if a.get("transB") else y)
+    if rest and np.broadcast_shapes(rest[0].shape, product.shape) != product.shape:
+        raise ValueError(f"a term of shape {rest[0].shape} does not fit {product.shape}")
+    return product + a.get("beta", 1.0) * rest[0] if rest else product
+
+
+def _given_axes(node: NodeProto, inputs: Arrays) -> list[int] | None:
+    """An attribute in old opsets, an input in new ones."""
+    return inputs[1].reshape(-1).tolist() if len(inputs) > 1 else _attributes(node).get("axes")
+
+
+def _squeeze(node: NodeProto, inputs: Arrays) -> np.ndarray:
+    """Without axes it takes out all of size 1."""
+    x, axes = inputs[0], _given_axes(node, inputs)
+    gone = {d for d in range(x.ndim) if x.shape[d] == 1} if axes is None else {axis % x.ndim for axis in axes}
+    if any(x.shape[d] != 1 for d in gone):
+        raise ValueError(f"axes {axes} of the shape {x.shape} are not all of size 1")
+    return x.reshape([n for d, n in enumerate(x.shape) if d not in gone])
+
+
+def _unsqueeze(node: NodeProto, inputs: Arrays) -> np.ndarray:
+    """Axes count in the result, in any order."""
+    x, axes = inputs[0], _given_axes(node, inputs) or []
+    rank, sizes = x.ndim + len(axes), list(x.shape)
+    for axis in sorted(axis % rank for axis in axes):
+        sizes.insert(axis, 1)
+    return x.reshape(sizes)
+
+
+def _split(node: NodeProto, inputs: Arrays) -> Arrays:
+    """Sizes must add up to that of the axis; without them the parts are equal, but for the last one."""
+    a, x = _attributes(node), inputs[0]
+    axis = a.get("axis", 0)
+    n, count = x.shape[axis], a.get("num_outputs", len(node.output))
+    sizes = inputs[1].tolist() if len(inputs) > 1 else a.get("split")
+    if sizes is None:
+        part = math.ceil(n / count)
+        sizes = [*[part] * (count - 1), n - part * (count - 1)]
+    if sum(sizes) != n or min(sizes) < 0:
+        raise ValueError(f"an axis of size {n} cannot be split into {sizes}")
+    ends = np.cumsum(sizes)
+    return [x.take(range(end - size, end), axis) for end, size in zip(ends, sizes)]
+
+
+def _gelu(node: NodeProto, inputs: Arrays) -> np.ndarray:
     """`x / 2 (1 + erf(x / sqrt 2))`, or its approximation by tanh, number by number."""
     if _attributes(node).get("approximate", b"none") == b"tanh":
         bends = [math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)) for v in inputs[0].flat]
@@ -108,5 +175,9 @@ _OPERATORS: dict[str, Operator] = {
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
     "GlobalMaxPool": _global_max_pool,
+    "BatchNormalization": _batch_norm,
     "Gelu": _gelu,
+    "Gemm": _gemm,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
 }

@@ -118,7 +118,7 @@ class Runtime:
             found = self._run(self._start(names, optimise=False), x)
         except (NotComparableError, CannotRunError):
             return None
-        far, graph = max(1e-3, 64 * LOSSES[self.kind]), self.pair.run(x)
+        far, graph = 64 * LOSSES[self.kind], self.pair.run(x)
         for name in names:
             read = self.pair.read(name, graph)
             if read is None or found[name].dtype.kind not in "fiu":
@@ -132,8 +132,13 @@ class Runtime:
 
 
 def _reason(error: Exception) -> str:
-    """onnxruntime's own words, without the numbers and places in front."""
-    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (/\S+ )?", "", first_line(error))
+    """onnxruntime's own words, without the numbers and places in them."""
+    text = first_line(error)
+    failed = re.search(r"while running (\w+) node\. Name:'([^']*)' Status Message: (?:/.*|(.*))", text)
+    if failed is not None:
+        operator, name, why = failed.groups()
+        text = f"{Place(operator, name)} fails" + (f": {why}" if why else "")
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (/\S+ )?", "", text)
     return (text if text.isprintable() else ascii(text))[:200]
 
 
