@@ -446,7 +446,8 @@ def cases_of_onnx(draw: Any, builders: Sequence[Callable[[Case], str]] = tuple(B
     chosen = draw(st.lists(st.sampled_from(builders), min_size=1, max_size=most))
     inner = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
     if IMAGES & set(chosen):
-        inner = [draw(st.integers(1, 4)), *draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))]
+        dims = draw(st.integers(1, 3))
+        inner = [draw(st.integers(1, 4)), *(draw(st.integers(1, (9, 7, 4)[dims - 1])) for _ in range(dims))]
     lead = draw(st.sampled_from(["n", "n", "n", "n", 1, 1, 3, None]))
     shape = inner if lead is None else [lead, *inner]
     c = Case(draw, opset, shape, draw(st.sampled_from([np.float32] * 7 + [np.float64])))

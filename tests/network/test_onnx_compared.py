@@ -109,6 +109,18 @@ def test_the_node_that_mixes_is_named(side: str, tmp_path: Path) -> None:
         read(model(nodes, ("n", 2), {}, 13, [("z", TensorProto.FLOAT, None)]), tmp_path)
 
 
+def test_a_small_share_of_the_others_is_not_lost_on_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    nodes = [
+        node("ReduceMean", "x", "m", axes=[0], keepdims=1), node("Mul", "m small", "s"), node("Add", "x s", "a"),
+        node("Sub", "a x", "d"), node("Mul", "d large"),
+    ]  # fmt: skip
+    constants = {"small": np.float64(1e-10), "large": np.float64(1e10)}
+    m = model(nodes, ("n", 2), constants, 13, [("y", TensorProto.DOUBLE, None)], TensorProto.DOUBLE)
+    with pytest.raises(UnsupportedError, match="depends on the other inputs of the batch"):
+        read(m, tmp_path)
+
+
 ONE: dict[str, Graph] = {
     "a row for the matrix": ([node("Reshape", "x s", "r"), node("MatMul", "r w")], ("n", 2, 2),
                              {"s": ints(1, -1), "w": A(4, 3)}, 13),
@@ -271,13 +283,13 @@ def test_a_misread_operator_is_noticed(
         read(m, tmp_path)
 
 
-def test_windows_are_compared_with_loops(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_windows_are_compared_with_the_specification(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A mistake in counting padding, which is nowhere but in the reader's own arithmetic."""
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     covered = onnx_pooling._Windows.covered
     monkeypatch.setattr(onnx_pooling._Windows, "covered", lambda self, padded: covered(self, False))
     m = model([node("AveragePool", "x", kernel_shape=[3], pads=[2, 0], count_include_pad=1)], (1, 1, 6), {}, 12)
-    with pytest.raises(UnsupportedError, match=r"AveragePool .* by loops written from the specification"):
+    with pytest.raises(UnsupportedError, match=r"AveragePool .* by onnx's specification, written out"):
         read(m, tmp_path)
 
 
@@ -326,6 +338,16 @@ def test_a_model_that_is_compared_in_part_says_so(monkeypatch: pytest.MonkeyPatc
     assert note.startswith("the model was not run with 2 and 3 inputs at once: whether the inputs")
 
 
+def test_a_model_that_would_take_too_much_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(onnx_comparison, "MOST_NUMBERS", 100)
+    assert "not compared with onnx" in compared(large(tmp_path)) and large(tmp_path).about.notes == ()
+    assert "at batch size 3: that would take more than 100 numbers at once" in compared(large(tmp_path))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setattr(onnx_comparison, "MOST_NUMBERS", 10)
+    (note,) = large(tmp_path).about.notes
+    assert "was not compared with the model" in note and "more than 10 numbers at once" in note
+
+
 def test_what_the_reference_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     evaluator = onnx_guard.Evaluator
 
@@ -366,8 +388,8 @@ def test_what_was_compared_is_said_with_names_and_versions(tmp_path: Path) -> No
     net = large(tmp_path)
     first, second = compared(net).splitlines()
     assert first.startswith(
-        f"compared node by node in float64 with onnx {onnx.__version__}'s reference implementation (Gemm with loops "
-        "written from the specification), at batch sizes 1, 2 and 3, with inputs of scale 0.01, 1 and 100: the largest"
+        f"compared node by node in float64 with onnx {onnx.__version__}'s reference implementation, at batch sizes 1, "
+        "2 and 3, with inputs of scale 0.01, 1 and 100: the largest"
     )
     assert second.startswith(
         f"compared as a whole in its own types with onnxruntime {onnxruntime.__version__} on the CPU, at batch sizes"

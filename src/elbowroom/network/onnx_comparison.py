@@ -25,7 +25,8 @@ from elbowroom.network.rounding import Rounding, rounding
 SCALES = (1.0, 100.0, 0.01)
 SIZES = (1, 2, 3)  # of batches
 MOST = 1 << 31  # multiplications that the reference implementation may take: a few seconds
-MOST_IN_RUNTIME = 1 << 36  # the same for onnxruntime
+MOST_NUMBERS = 1 << 27  # that it may hold at once: a gigabyte
+MOST_IN_RUNTIME = 1 << 36  # multiplications that onnxruntime may take
 _RUNS = ((0,), (0, 1), (2,), (1,), (2, 0, 1))  # inputs by their numbers, for a free batch: what tells most comes first
 
 Batch = tuple[int, ...]
@@ -47,10 +48,14 @@ class _Side:
     unseen: dict[int, str] = field(default_factory=dict)
     missing: str = ""
 
-    def run(self, batches: Sequence[Batch], work: int, most: int, compare: Callable[[Batch], None]) -> None:
-        """Compares batch by batch, as far as that is allowed; `work`: for one input."""
+    def run(
+        self, batches: Sequence[Batch], compare: Callable[[Batch], None], work: int, most: int, room: int = 0
+    ) -> None:
+        """Compares batch by batch, as far as that is allowed; `work` and `room`: time and numbers for one input."""
         spent = 0
         for batch in batches:
+            if room * len(batch) > MOST_NUMBERS:
+                self.unseen[len(batch)] = f"that would take more than {MOST_NUMBERS:,} numbers at once"
             if len(batch) in self.cannot or len(batch) in self.unseen:
                 continue
             spent += work * len(batch)
@@ -69,6 +74,11 @@ class _Side:
                     self.missing = str(error)
                     return
                 self.unseen[len(batch)] = str(error)
+
+    @property
+    def why(self) -> str:
+        """Why nothing was compared."""
+        return next(iter([*filter(None, [self.missing]), *self.unseen.values(), *self.cannot.values()]), "")
 
     @property
     def sizes(self) -> list[int]:
@@ -97,7 +107,7 @@ class Comparison:
         self._guard, self._deployed = Guard(pair), None
         batches = self._batches()
         self._x = x = self._samples(1 + max(i for batch in batches for i in batch))
-        self._reference.run(batches, pair.work, MOST, lambda batch: self._guard.compare(x[list(batch)]))
+        self._reference.run(batches, lambda batch: self._guard.compare(x[list(batch)]), pair.work, MOST, pair.room)
         try:
             self._deployed = Runtime(pair, extract, declared, kind)
         except NotComparableError as error:
@@ -107,10 +117,10 @@ class Comparison:
             self._runtime.cannot.update(self._reference.too_large)
             deployed, expected = self._deployed, self._expected(x)
             self._runtime.run(
-                batches, pair.work, MOST_IN_RUNTIME, lambda batch: deployed.compare(x[list(batch)], expected[batch])
+                batches, lambda batch: deployed.compare(x[list(batch)], expected[batch]), pair.work, MOST_IN_RUNTIME
             )
         if pair.batch > 1 and not (self._reference.done or self._runtime.done):
-            reason = " or ".join(f"{s.name}: {s.missing or s.cannot[pair.batch]}" for s in self._sides)
+            reason = " or ".join(f"{s.name}: {s.why}" for s in self._sides)
             raise UnsupportedError(
                 f"the model is made for batches of {pair.batch} inputs, and whether these are independent cannot be "
                 f"seen, since it cannot be compared with {reason}. Export it with a free batch axis, or with batch "
@@ -155,9 +165,9 @@ class Comparison:
         said = []
         guard, reference, runtime = self._guard, *self._sides
         if reference.done:
-            loops = f" ({_listed(list(guard.loops))} with loops written from the specification)" if guard.loops else ""
+            plain = f" (for {_listed(list(guard.plain))} with the specification, written out)" if guard.plain else ""
             said.append(
-                f"compared node by node in float64 with {reference.name}{loops}, {reference.at()}: the largest "
+                f"compared node by node in float64 with {reference.name}{plain}, {reference.at()}: the largest "
                 f"difference is {guard.seen:.1g} of a node's largest number"
             )
         if guard.lacking:
@@ -181,7 +191,7 @@ class Comparison:
         """What a user must know: the rest is in `compared`."""
         reference, runtime = self._sides
         if not reference.done and not runtime.done:
-            reasons = "; ".join(f"with {s.name}: {s.missing}" for s in self._sides)
+            reasons = "; ".join(f"with {s.name}: {s.why}" for s in self._sides)
             return (f"the network was not compared with the model it was read from ({reasons})",)
         notes = []
         if self._guard.lacking and not runtime.done:

@@ -2,8 +2,8 @@
 
 What it gets wrong: pooling with pads, dilations or ceil_mode; the statistics of batch norms before opset 14; the axes
 of softmax before opset 13, and LogSoftmax where a probability is next to nothing; Squeeze and Unsqueeze with axes in
-any order. It does not mind sizes of a Split that do not add up, nor a Gemm of what is no matrix; and GELU has its
-constants rounded to float32. Nothing here is shared with the reader.
+any order. GELU has its constants rounded to float32 there, and some misfits are taken. Nothing here is shared with the
+reader.
 """
 
 from __future__ import annotations
@@ -24,14 +24,25 @@ Operator = Callable[["NodeProto", Arrays], np.ndarray]
 def plain_operator(node: NodeProto, opset: int) -> Callable[[Arrays], Arrays] | None:
     """What computes a node's first outputs from its inputs; None where the reference implementation is right."""
     match node.op_type:
-        case "Split":
-            return lambda inputs: _split(node, inputs)
         case "Softmax" | "LogSoftmax":
             return lambda inputs: [_softmax(node, inputs[0], opset)]
         case "BatchNormalization" if opset >= 14:
             return None
     found = _OPERATORS.get(node.op_type)
     return None if found is None else lambda inputs: [found(node, inputs)]
+
+
+def check_fit(node: NodeProto, inputs: Arrays) -> None:
+    """Refuses inputs that the specification refuses and the reference implementation takes."""
+    if node.op_type == "Gemm" and any(x.ndim != 2 for x in inputs[:2]):
+        raise ValueError(f"shapes {inputs[0].shape} and {inputs[1].shape} are not those of matrices")
+    if node.op_type == "PRelu" and np.broadcast_shapes(*(x.shape for x in inputs)) != inputs[0].shape:
+        raise ValueError(f"slopes of shape {inputs[1].shape} do not fit {inputs[0].shape}")
+    if node.op_type == "Split":
+        a = _attributes(node)
+        size, sizes = inputs[0].shape[a.get("axis", 0)], inputs[1].tolist() if len(inputs) > 1 else a.get("split")
+        if sizes is not None and sum(sizes) != size:
+            raise ValueError(f"an axis of size {size} cannot be split into {sizes}")
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:
@@ -113,17 +124,6 @@ def _softmax(node: NodeProto, x: np.ndarray, opset: int) -> np.ndarray:
     return np.moveaxis(found, -1, axis) if opset >= 13 else found.reshape(x.shape)
 
 
-def _gemm(node: NodeProto, inputs: Arrays) -> np.ndarray:
-    """`alpha A B + beta C`, of matrices."""
-    a, (x, y, *rest) = _attributes(node), inputs
-    if x.ndim != 2 or y.ndim != 2:
-        raise ValueError(f"shapes {x.shape} and {y.shape} are no matrices")
-    product = a.get("alpha", 1.0) * (x.T if a.get("transA") else x) @ (y.T if a.get("transB") else y)
-    if rest and np.broadcast_shapes(rest[0].shape, product.shape) != product.shape:
-        raise ValueError(f"a term of shape {rest[0].shape} does not fit {product.shape}")
-    return product + a.get("beta", 1.0) * rest[0] if rest else product
-
-
 def _given_axes(node: NodeProto, inputs: Arrays) -> list[int] | None:
     """An attribute in old opsets, an input in new ones."""
     return inputs[1].reshape(-1).tolist() if len(inputs) > 1 else _attributes(node).get("axes")
@@ -147,21 +147,6 @@ def _unsqueeze(node: NodeProto, inputs: Arrays) -> np.ndarray:
     return x.reshape(sizes)
 
 
-def _split(node: NodeProto, inputs: Arrays) -> Arrays:
-    """Sizes must add up to that of the axis; without them the parts are equal, but for the last one."""
-    a, x = _attributes(node), inputs[0]
-    axis = a.get("axis", 0)
-    n, count = x.shape[axis], a.get("num_outputs", len(node.output))
-    sizes = inputs[1].tolist() if len(inputs) > 1 else a.get("split")
-    if sizes is None:
-        part = math.ceil(n / count)
-        sizes = [*[part] * (count - 1), n - part * (count - 1)]
-    if sum(sizes) != n or min(sizes) < 0:
-        raise ValueError(f"an axis of size {n} cannot be split into {sizes}")
-    ends = np.cumsum(sizes)
-    return [x.take(range(end - size, end), axis) for end, size in zip(ends, sizes)]
-
-
 def _gelu(node: NodeProto, inputs: Arrays) -> np.ndarray:
     """`x / 2 (1 + erf(x / sqrt 2))`, or its approximation by tanh, number by number."""
     if _attributes(node).get("approximate", b"none") == b"tanh":
@@ -177,7 +162,6 @@ _OPERATORS: dict[str, Operator] = {
     "GlobalMaxPool": _global_max_pool,
     "BatchNormalization": _batch_norm,
     "Gelu": _gelu,
-    "Gemm": _gemm,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
 }
