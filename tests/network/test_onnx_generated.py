@@ -71,12 +71,12 @@ def expected(case: Case, net: Network, x: np.ndarray) -> tuple[np.ndarray, np.nd
     """What the network gives for each input, `b x n`, and how far rounding may be off it, `b x 1`."""
     rows = torch.from_numpy(x.astype(np.float64)).reshape(-1, *net.input_shape)
     values = net.cast(torch.float64).values(rows)
-    kind = torch.float32 if case.dtype == np.float32 else torch.float64
+    kind = torch.float64 if case.dtype == np.float64 else torch.float32
     loose = rounding(net, values, values, kind)[-1].amax(1, keepdim=True).numpy()
     y = ended(case, values[-1].numpy())
     size = np.abs(y).max(1, keepdims=True)
-    approximate = 4e-6 if kind == torch.float32 else 1e-9  # functions in onnxruntime
-    return y, 4 * loose + approximate * (size + 0.1)
+    approximate = {np.float64: 1e-9, np.float32: 4e-6, np.float16: 4e-3}[case.dtype]  # functions in onnxruntime
+    return y, 4 * loose * (2.0**13 if case.dtype == np.float16 else 1) + approximate * (size + 0.1)
 
 
 def examine(case: Case, folder: Path) -> str:

@@ -66,14 +66,14 @@ class _Side:
                 compare(batch)
                 self.done.append(batch)
             except CannotRunError as error:
-                self.cannot[len(batch)] = str(error)
+                self.cannot[len(batch)] = _shown(error)
                 if isinstance(error, TooLargeError):
-                    self.too_large[len(batch)] = str(error)
+                    self.too_large[len(batch)] = _shown(error)
             except NotComparableError as error:
                 if not self.done:
-                    self.missing = str(error)
+                    self.missing = _shown(error)
                     return
-                self.unseen[len(batch)] = str(error)
+                self.unseen[len(batch)] = _shown(error)
 
     @property
     def why(self) -> str:
@@ -111,7 +111,7 @@ class Comparison:
         try:
             self._deployed = Runtime(pair, extract, declared, kind)
         except NotComparableError as error:
-            self._runtime.missing = str(error)
+            self._runtime.missing = _shown(error)
         else:
             self._runtime.name = f"onnxruntime {self._deployed.version}"
             self._runtime.cannot.update(self._reference.too_large)
@@ -156,7 +156,10 @@ class Comparison:
         return x.round().clamp(max(int(ends.min), -most), min(int(ends.max), most))
 
     def _expected(self, x: Tensor) -> Rounding:
-        return rounding(self._net, x, self._kind, copies=3 if len(x) * self._pair.work <= MOST else 1)
+        """What the network gives at `x`, and what rounding may do to it; in parts that fit into memory."""
+        copies = 3 if len(x) * self._pair.work <= MOST else 1
+        part = max(1, MOST_NUMBERS // ((1 + copies) * self._pair.room))
+        return Rounding.joined([rounding(self._net, rows, self._kind, copies) for rows in x.split(part)])
 
     # --- what is said
 
@@ -255,6 +258,12 @@ class Comparison:
         rest = x[max((s for s in side.sizes if s <= len(x)), default=0) :]
         if len(rest) and side.sizes:
             yield from rest.split(1 if 1 in side.sizes else max(side.sizes))
+
+
+def _shown(error: Exception) -> str:
+    """An error in a sentence; names in a file may hold anything."""
+    text = str(error)
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def _listed(things: Sequence[object]) -> str:

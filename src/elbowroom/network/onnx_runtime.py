@@ -139,7 +139,7 @@ def _reason(error: Exception) -> str:
         operator, name, why = failed.groups()
         text = f"{Place(operator, name)} fails" + (f": {why}" if why else "")
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (/\S+ )?", "", text)
-    return (text if text.isprintable() else ascii(text))[:200]
+    return text[:200]
 
 
 __all__ = ["Extract", "Runtime"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -28,6 +28,11 @@ class Rounding:
     outputs: np.ndarray
     allowed: np.ndarray
     largest: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rounding]) -> Rounding:
+        """The rows of all parts, in order."""
+        return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
 
     def __getitem__(self, rows: Sequence[int]) -> Rounding:
         chosen = list(rows)
