@@ -216,7 +216,8 @@ def two_classes(net: Network, classes: tuple[str, ...] | None = None) -> Network
         at = graph.add(ops.Reshape((1,)), at)
     at = graph.add(ops.Linear(torch.tensor([[0.0], [1.0]], dtype=net.dtype)), at, name="two_classes")
     note = f"the model has one output; it is read as two classes, the second where that output is {high}"
-    return graph.network(at, about=replace(net.about, classes=classes, notes=(*net.about.notes, note, *ends)))
+    about = replace(net.about, classes=classes, notes=(*net.about.notes, note, *ends))
+    return graph.network(at, about=about, source=net.source)
 
 
 # --- what is put in front
