@@ -103,7 +103,9 @@ def test_units_do_not_matter(seed, rows, n, per, odd, unit, budget):
     scaled = problem(np.random.default_rng(seed), rows, n, per, odd, unit, budget)
     expected, found = largest_widths(*plain), largest_widths(*scaled)
     assert is_feasible(*plain[:3], expected) and is_feasible(*scaled[:3], found)
-    torch.testing.assert_close(log_widths(found / unit, *plain[2:]), log_widths(expected, *plain[2:]), rtol=0, atol=1e-4)
+    torch.testing.assert_close(
+        log_widths(found / unit, *plain[2:]), log_widths(expected, *plain[2:]), rtol=0, atol=1e-4
+    )
 
 
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 20), n=st.integers(1, 20), per=st.integers(1, 2))
@@ -173,7 +175,8 @@ torch.set_num_threads(threads)
 generator = torch.Generator().manual_seed(0)
 normal = lambda *shape: torch.randn(*shape, generator=generator) / shape[-1] ** 0.5
 for k in classes:
-    net = er.Network.chain((30,), [ops.Linear(normal(20, 30)), ops.ReLU(), ops.Linear(normal(k, 20), normal(k, 1)[:, 0])])
+    first, last = ops.Linear(normal(20, 30)), ops.Linear(normal(k, 20), normal(k, 1)[:, 0])
+    net = er.Network.chain((30,), [first, ops.ReLU(), last])
     for region in [er.Box()] if k == 200 else [er.Box(), er.Box(asymmetric=True), er.Ellipsoid()]:
         certs = er.certify(net, torch.rand(4, 30, generator=generator), region=region)
         assert set(certs.status) == {"certified"} and (certs.ratio >= 1 - 1e-5).all(), (k, region, certs.status)

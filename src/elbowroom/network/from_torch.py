@@ -30,6 +30,7 @@ from elbowroom.network.aten import HANDLERS, KEEPS_ORDER, REASONS, SOFTMAX, TAKE
 from elbowroom.network.graph import About, Graph, Network
 from elbowroom.network.operations import Shape
 from elbowroom.network.reading import RefusalError, Unknown, computes_in, holds, is_half, left_off, refuse, rounds_to
+from elbowroom.torch_modes import DEFAULT_DTYPE
 
 WITHOUT_BOUND = "the model holds operations without a bound here:"
 NOT_SCRIPT = "give the torch.nn.Module it was made from, or save that with torch.export.save or as ONNX"
@@ -114,7 +115,8 @@ def _copy(module: nn.Module) -> nn.Module:
 def _run(module: nn.Module, x: Tensor) -> Tensor:
     """The module's own output, which must be one floating-point tensor."""
     try:
-        y = module(x.clone())
+        with DEFAULT_DTYPE.released():  # of the tensors it makes itself
+            y = module(x.clone())
     except Exception as error:
         raise InputError(
             f"{type(module).__name__} does not run on a batch of {len(x)} inputs of shape {tuple(x.shape[1:])}; "
@@ -134,7 +136,8 @@ def _run(module: nn.Module, x: Tensor) -> Tensor:
 def _export(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
     try:
         batch = ({0: torch.export.Dim("batch")},)
-        program = torch.export.export(module, (x,), dynamic_shapes=batch, strict=False)
+        with DEFAULT_DTYPE.released():
+            program = torch.export.export(module, (x,), dynamic_shapes=batch, strict=False)
         program = program.run_decompositions({})
     except Exception as error:
         raise UnsupportedError(

@@ -14,6 +14,7 @@ from torch import Tensor
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.operations import Affine, Input, Operation, Reshape, Shape
+from elbowroom.torch_modes import own_modes, recordable
 
 DECISIONS = ("max", "min")
 
@@ -177,11 +178,12 @@ class Network:
         """The same network with its parameters in another type or place (kept, so casting twice is free)."""
         key = (dtype, torch.device(device))
         if key not in self._casts:
-            nodes = tuple(
-                Node(n.op.map_tensors(lambda t: t.to(device=key[1], dtype=dtype)), n.inputs, n.shape, n.name)
-                for n in self.nodes
-            )
-            self._casts[key] = Network(nodes, self.decision, self.about)
+            with own_modes():  # what is kept must serve callers in any mode
+                nodes = tuple(
+                    Node(n.op.map_tensors(lambda t: recordable(t.to(key[1], dtype))), n.inputs, n.shape, n.name)
+                    for n in self.nodes
+                )
+                self._casts[key] = Network(nodes, self.decision, self.about)
         return self._casts[key]
 
     def values(self, x: Tensor) -> list[Tensor]:
