@@ -207,7 +207,8 @@ def test_a_tolerance_is_about_what_the_model_gives(ends, place, tmp_path, model)
     session = onnxruntime.InferenceSession(ends / f"{model}.onnx", providers=["CPUExecutionProvider"])
     at = session.run(None, {"x": certs.x.float().numpy()})[0]
     for corner in (certs.lower, certs.upper):
-        assert np.abs(session.run(None, {"x": corner.float().numpy()})[0] - at).max() <= 0.05
+        # (onnxruntime computes in float32, the claim is about real arithmetic)
+        assert np.abs(session.run(None, {"x": corner.float().numpy()})[0] - at).max() <= 0.05 + 1e-6
     assert Settings.of(Run.open(tmp_path / "run").plan.settings).task == "regression"
     assert "4 of 4" in good("certify", "--resume", "--out", tmp_path / "run").stdout
 
@@ -345,7 +346,7 @@ def test_resume(given, place, tmp_path):
     assert "was begun with something else: region (then box, now l1)" in said
     other = ("certify", place / "other.elbowroom", place / "data.npz", "--device", "cpu")
     assert "another network" in refused(*other, *out, "--resume", "--limit", 12)
-    assert "delta (then 0.0001, now 0.5)" in refused("certify", "--resume", *out, "--delta", 0.5)
+    assert "delta (then 0.0, now 0.5)" in refused("certify", "--resume", *out, "--delta", 0.5)
     result = good("certify", "--resume", *out)
     assert "6 inputs are done already" in result.stderr and "12 of 12" in result.stdout
     assert "12 of 12" in good(*given, *out, "--resume", "--limit", 12).stdout

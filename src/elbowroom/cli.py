@@ -200,11 +200,11 @@ def certify(
         _flag(_SEARCH, "Of the solver, such as steps=2000 (repeat).", "--solver-option", metavar="NAME=NUMBER"),
     ] = None,
     delta: Annotated[
-        str | None, _flag(_SEARCH, "By how much margins must exceed zero; default: 1e-4.", metavar="NUMBER")
+        str | None, _flag(_SEARCH, "By how much margins must exceed zero; default: 0.", metavar="NUMBER")
     ] = None,
     precision: Annotated[
         str | None,
-        _flag(_SEARCH, "float32 (default) or float64: of the search; proofs are float64.", metavar="NAME"),
+        _flag(_SEARCH, "float32 (default; float64 where it does not do) or float64: of the search.", metavar="NAME"),
     ] = None,
     device: Annotated[
         str | None, _flag(_MACHINE, "cpu, cuda, cuda:1, ...; default: a GPU if there is one.", metavar="NAME")

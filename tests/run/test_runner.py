@@ -210,7 +210,7 @@ def test_all_differences_are_named(whole):
         run(whole, network(1), dataset(OTHER_X, LABELS), settings(region="l1", delta=0.5), resume=True)
     said = str(refusal.value)
     assert "another network" in said and "other data" in said
-    assert "region (then box, now l1)" in said and "delta (then 0.0001, now 0.5)" in said
+    assert "region (then box, now l1)" in said and "delta (then 0.0, now 0.5)" in said
 
 
 def test_other_defaults_are_noticed(whole, tmp_path):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,8 +18,8 @@ from elbowroom.memory import Budget
 from elbowroom.network.graph import Network
 from elbowroom.regions.input_set import InputSet
 from elbowroom.specification import Specification, label_stays
-
-Array = Tensor | np.ndarray | float
+from elbowroom.tensors import Array, tensor_of
+from elbowroom.torch_modes import in_own_modes, recordable
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,7 @@ class Bounds:
     layers: Mapping[str, Interval]
 
 
+@in_own_modes
 def bounds(
     net: Network,
     lower: Array | InputSet,
@@ -54,8 +55,8 @@ def bounds(
 
     `lower`, `upper`: `b x *input_shape` or `*input_shape`; or one `InputSet` (balls, rotated boxes)
     in place of both. `method`: "simple", "quadratic", "combined" (the paper's), "adaptive" or "fast". Computed in the
-    inputs' own precision, and differentiable by them. Bounds are right in real arithmetic; floating
-    point may move them by rounding.
+    inputs' own precision (float32 for anything shorter), and differentiable by them. Bounds are right in real
+    arithmetic; floating point may move them by rounding.
 
     >>> out = er.bounds(net, x - 0.1, x + 0.1)
     >>> out.lower, out.upper            # the logits
@@ -82,6 +83,7 @@ class Verification:
         return bool(self.proved.all())
 
 
+@in_own_modes
 def verify(
     net: Network,
     lower: Array,
@@ -129,7 +131,7 @@ def labels_of(labels: Array, batch: int) -> Tensor:
 
 
 def set_of(net: Network, inputs: InputSet) -> InputSet:
-    """The set itself, after checking that it can be one of the network's inputs."""
+    """The set, after checking that it can be one of the network's inputs; in one type, at least float32."""
     if tuple(inputs.center.shape[1:]) != net.input_shape:
         raise InputError(
             f"the set's center must have shape (batch, {', '.join(map(str, net.input_shape))}), "
@@ -140,7 +142,10 @@ def set_of(net: Network, inputs: InputSet) -> InputSet:
             raise InputError(f"the set's {name} holds NaN or infinite values")
     if bool((inputs.radius < 0).any()):
         raise InputError("the set's radius must not be negative")
-    return inputs
+    dtype = _at_least_float32(inputs.center.dtype, inputs.radius.dtype)
+    basis = None if inputs.basis is None else recordable(inputs.basis.to(dtype))
+    center, radius = (recordable(t.to(dtype)) for t in (inputs.center, inputs.radius))
+    return replace(inputs, center=center, radius=radius, basis=basis)
 
 
 def box_of(net: Network, lower: Array, upper: Array | None, dtype: torch.dtype | None = None) -> InputSet:
@@ -151,11 +156,12 @@ def box_of(net: Network, lower: Array, upper: Array | None, dtype: torch.dtype |
 def corners_of(
     net: Network, lower: Array, upper: Array | None, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The corners, `b x *input_shape`, after checking what was given. `dtype`: default, the wider one's."""
+    """The corners, `b x *input_shape`, after checking what was given. `dtype`: default, the wider one's, at least
+    float32."""
     if upper is None:
         raise InputError("bounds need a lower and an upper corner (or one InputSet)")
     low, high = tensor_of(lower), tensor_of(upper)
-    dtype = dtype or torch.promote_types(low.dtype, high.dtype)
+    dtype = dtype or _at_least_float32(low.dtype, high.dtype)
     low, high = batched(net, low.to(dtype), "lower"), batched(net, high.to(dtype), "upper")
     if low.shape != high.shape:
         raise InputError(f"lower has shape {tuple(low.shape)}, upper {tuple(high.shape)}")
@@ -166,6 +172,10 @@ def corners_of(
     if len(crossed):
         raise InputError(f"lower is above upper at {len(crossed)} places, first at {crossed[0].tolist()}")
     return low, high
+
+
+def _at_least_float32(*dtypes: torch.dtype) -> torch.dtype:
+    return functools.reduce(torch.promote_types, dtypes, torch.float32)
 
 
 def batched(net: Network, t: Tensor, name: str) -> Tensor:
@@ -180,19 +190,3 @@ def batched(net: Network, t: Tensor, name: str) -> Tensor:
             f"{', '.join(map(str, net.input_shape))}), got {tuple(t.shape)}"
         )
     return t
-
-
-def tensor_of(value: Array) -> Tensor:
-    """As a tensor of its own precision: Python's numbers and integers are float64, lest they be rounded to float32."""
-    if not isinstance(value, Tensor):
-        try:
-            array = np.asarray(value)
-        except ValueError as error:
-            raise InputError(f"numbers in rows of one length are needed: {error}") from None
-        if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
-            raise InputError(f"real numbers are needed, got {str(value)[:60]!r} of type {array.dtype}")
-        value = torch.as_tensor(array)
-    if value.is_complex():
-        raise InputError("real numbers are needed, got complex ones")
-    t = value
-    return t if t.is_floating_point() else t.to(torch.float64)

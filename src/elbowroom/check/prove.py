@@ -15,6 +15,7 @@ from elbowroom.check.rounding import refuse_flush_to_zero
 from elbowroom.check.strict import Area, StrictBounds
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.graph import Network
+from elbowroom.torch_modes import CUDNN_OFF
 
 DEPLOYED = (None, "float32")
 NORMS = (1, 2, math.inf)
@@ -66,7 +67,7 @@ def prove(
     work = net.cast(torch.float64, device)
     noise = Float32Noise(work) if deployed else None
     # Direct sums only: cuDNN may choose transforms (FFT, Winograd) whose rounding is another matter.
-    with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
+    with torch.no_grad(), CUDNN_OFF.hold():
         bounds = StrictBounds(work, area, hints.parallel, noise, hints.hidden)
         found = bounds.margins(rows.double(), offset.double(), hints.logits)
         out = found.new_full((len(found), int(group.max()) + 1), -torch.inf)

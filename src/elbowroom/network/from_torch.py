@@ -24,6 +24,7 @@ from elbowroom.network.operations import Shape
 from elbowroom.network.reading import first_line
 from elbowroom.network.torch_guard import TorchGuard
 from elbowroom.network.torch_trace import Translation
+from elbowroom.torch_modes import DEFAULT_DTYPE
 
 NOT_SCRIPT = "give the torch.nn.Module it was made from, or save that with torch.export.save or as ONNX"
 
@@ -97,7 +98,8 @@ def _copy(module: nn.Module) -> nn.Module:
 
 
 def _call(module: nn.Module, x: Tensor) -> object:
-    return module(x.clone())
+    with DEFAULT_DTYPE.released():  # of the tensors it makes itself
+        return module(x.clone())
 
 
 def _run(module: nn.Module, x: Tensor) -> None:
@@ -122,7 +124,8 @@ def _run(module: nn.Module, x: Tensor) -> None:
 def _export(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
     try:
         batch = ({0: torch.export.Dim("batch")},)
-        program = torch.export.export(module, (x,), dynamic_shapes=batch, strict=False)
+        with DEFAULT_DTYPE.released():
+            program = torch.export.export(module, (x,), dynamic_shapes=batch, strict=False)
         program = program.run_decompositions({})
     except Exception as error:
         raise UnsupportedError(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.operations import Affine, Input, Operation, Reshape, Shape
+from elbowroom.torch_modes import own_modes, recordable
 
 DECISIONS = ("max", "min")
 
@@ -213,7 +214,7 @@ class Network:
         """
         key = (dtype, torch.device(device))
         kept = self._casts.get(key)
-        with torch.inference_mode(False), torch.no_grad():
+        with own_modes(), torch.no_grad():  # what is kept must serve callers in any mode
             if kept is None or not all(map(_is_cast, kept.nodes, self.nodes)):
                 kept = self._casts[key] = self._cast(*key)
         return kept
@@ -221,7 +222,7 @@ class Network:
     def _cast(self, dtype: torch.dtype, device: torch.device) -> Network:
         found = copy.copy(self)  # what was validated stays valid
         found.nodes = tuple(
-            replace(n, op=n.op.map_tensors(lambda t: t.to(device=device, dtype=dtype))) for n in self.nodes
+            replace(n, op=n.op.map_tensors(lambda t: recordable(t.to(device=device, dtype=dtype)))) for n in self.nodes
         )
         found.__dict__.pop("dtype", None)
         found._casts = {}
@@ -272,7 +273,7 @@ class Network:
 def _owned(op: Operation) -> Operation:
     """A copy whose parameters nobody else holds: plain tensors on the CPU, also where autograd or inference mode is at
     work; fields are validated once more."""
-    with torch.inference_mode(False), torch.no_grad():
+    with own_modes(), torch.no_grad():
         return op.map_tensors(lambda t: t.detach().as_subclass(Tensor).to("cpu", copy=True).contiguous())
 
 

@@ -24,6 +24,8 @@ from elbowroom.network.files import SUFFIX, load_network
 from elbowroom.network.graph import About, Graph, Network, Origin, Source
 from elbowroom.network.operations import Shape
 from elbowroom.network.reading import left_off
+from elbowroom.tensors import tensor_of
+from elbowroom.torch_modes import in_own_modes
 
 TASKS = ("classification", "regression")
 LAYOUTS = ("NCHW", "NHWC")
@@ -31,6 +33,7 @@ _FILES = (".onnx", ".pt2", SUFFIX)
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib")
 
 
+@in_own_modes
 def load(
     model: Any,
     input_shape: Sequence[int] | None = None,
@@ -303,8 +306,8 @@ def printable(names: Any) -> tuple[str, ...]:
 
 def _constant(name: str, value: Any, shape: Shape, dtype: torch.dtype) -> Tensor:
     try:
-        constant = torch.as_tensor(np.asarray(value, dtype=np.float64)).to(dtype)
-    except (TypeError, ValueError):
+        constant = tensor_of(value).detach().to(dtype)
+    except InputError:
         raise InputError(f"{name} must hold numbers, got {value!r}") from None
     if not bool(constant.isfinite().all()):
         raise InputError(f"{name} holds NaN or infinite values")

@@ -65,7 +65,7 @@ class Settings:
     margin: str = "direct"
     solver: str = "sequential"
     solver_options: dict[str, float] | None = None
-    delta: float = 1e-4
+    delta: float = 0.0
     precision: str = "float32"
     deployed: str | None = None
 
