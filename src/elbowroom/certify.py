@@ -17,7 +17,7 @@ from torch import Tensor
 from elbowroom.bounds.api import batched, labels_of
 from elbowroom.bounds.propagate import BoundFunction, margins_of
 from elbowroom.certificate import Certificates
-from elbowroom.check.prove import Hints, prove
+from elbowroom.check.prove import Hints, prove, refuse_uncovered
 from elbowroom.claim import Claim
 from elbowroom.device import usable_device
 from elbowroom.errors import InputError
@@ -127,6 +127,8 @@ def certify(
     points = batched(net, tensor_of(x).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
         raise InputError("x holds no inputs")
+    refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
+    stated_hash = network_hash(net)
     budget = Budget.of(memory, where)
     task = _Task(
         net=net,
@@ -175,8 +177,10 @@ def certify(
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
         "precision": precision,
         "p": shape_of.p if shape_of.p != torch.inf else "inf", "deployed": deployed,
-        "network_hash": network_hash(net),
+        "network_hash": stated_hash,
     }  # fmt: skip
+    if network_hash(net) != stated_hash:
+        raise InputError("the network's parameters were changed while it was being certified; certify it again")
     basis = shape_of.basis.double().cpu() if isinstance(shape_of, Oblique) else None
     stated = spec.cast(torch.float64, "cpu") if task.told_spec else None
     return _collect(parts, net, basis, stated, settings)

@@ -36,6 +36,7 @@ def prove_arb(
     """As `prove`: numbers below the specification's groups on the whole area, `b x g`; minus infinity: not proved."""
     _flint()
     missing = [f"{n.name}: {n.op.name}" for n in net.nodes[1:] if type(n.op) not in COVERED]
+    missing += [] if type(net) is Network else [type(net).__name__]
     if missing:
         raise UnsupportedError("the proof in ball arithmetic does not cover " + "; ".join(missing))
     if area.p not in NORMS:
