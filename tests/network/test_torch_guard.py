@@ -229,53 +229,57 @@ def test_work() -> None:
 # --- constants
 
 
-HALF: dict[str, tuple[Callable[[torch.dtype], nn.Module], tuple[int, ...]]] = {
-    "sum": (lambda t: Calls(lambda m, x: m.out(x.sum(-1, keepdim=True)), out=nn.Linear(1, 2)), (257,)),
-    "long sum": (lambda t: Calls(lambda m, x: m.out(x.sum(-1, keepdim=True)), out=nn.Linear(1, 2)), (2049,)),
-    "sum of axes": (lambda t: Calls(lambda m, x: m.out(x.sum((1, 2)).unsqueeze(1)), out=nn.Linear(1, 2)), (3, 257)),
-    "product": (lambda t: Calls(lambda m, x: m.layer(x) * 0.1, layer=nn.Linear(3, 2)), (3,)),
-    "quotient": (lambda t: Calls(lambda m, x: m.layer(x) / 0.3, layer=nn.Linear(3, 2)), (3,)),
-    "offsets": (lambda t: Calls(lambda m, x: 0.7 - (m.layer(x) + 0.1), layer=nn.Linear(3, 2)), (3,)),
+HALF: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "sum": (lambda: Calls(lambda m, x: m.out(x.sum(-1, keepdim=True)), out=nn.Linear(1, 2)), (257,)),
+    "long sum": (lambda: Calls(lambda m, x: m.out(x.sum(-1, keepdim=True)), out=nn.Linear(1, 2)), (2049,)),
+    "sum of axes": (lambda: Calls(lambda m, x: m.out(x.sum((1, 2)).unsqueeze(1)), out=nn.Linear(1, 2)), (3, 257)),
+    "product": (lambda: Calls(lambda m, x: m.layer(x) * 0.1, layer=nn.Linear(3, 2)), (3,)),
+    "quotient": (lambda: Calls(lambda m, x: m.layer(x) / 0.3, layer=nn.Linear(3, 2)), (3,)),
+    "offsets": (lambda: Calls(lambda m, x: 0.7 - (m.layer(x) + 0.1), layer=nn.Linear(3, 2)), (3,)),
     "alpha": (
-        lambda t: Calls(
+        lambda: Calls(
             lambda m, x: torch.add(torch.sub(m.layer(x), m.v, alpha=0.3), m.v, alpha=3) + torch.rsub(m.v, x, alpha=0.7),
             layer=nn.Linear(3, 3), v=torch.randn(3),
         ), (3,),
     ),
-    "selu": (lambda t: nn.Sequential(nn.Linear(3, 2), nn.SELU()), (3,)),
-    "celu": (lambda t: nn.Sequential(nn.Linear(3, 2), nn.CELU(0.3)), (3,)),
-    "elu": (lambda t: Calls(lambda m, x: torch.ops.aten.elu(m.layer(x), 1.3, 0.7), layer=nn.Linear(3, 2)), (3,)),
-    "hardsigmoid": (lambda t: nn.Sequential(nn.Linear(3, 2), nn.Hardsigmoid()), (3,)),
+    "selu": (lambda: nn.Sequential(nn.Linear(3, 2), nn.SELU()), (3,)),
+    "celu": (lambda: nn.Sequential(nn.Linear(3, 2), nn.CELU(0.3)), (3,)),
+    "elu": (lambda: Calls(lambda m, x: torch.ops.aten.elu(m.layer(x), 1.3, 0.7), layer=nn.Linear(3, 2)), (3,)),
+    "hardsigmoid": (lambda: nn.Sequential(nn.Linear(3, 2), nn.Hardsigmoid()), (3,)),
     "ends and slopes": (
-        lambda t: nn.Sequential(
+        lambda: nn.Sequential(
             nn.Linear(3, 4), nn.Hardtanh(-0.3, 0.7), nn.LeakyReLU(0.3), nn.Softplus(1.3), nn.ELU(0.3)
         ),
         (3,),
     ),
-    "padding": (lambda t: Calls(lambda m, x: F.pad(m.layer(x), (1, 1), value=0.3), layer=nn.Linear(3, 2)), (3,)),
-    "weight norm": (lambda t: nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), (3,)),
-    "folded": (lambda t: Calls(lambda m, x: x * (m.v * 0.1 + 0.3), v=torch.randn(3)), (3,)),
+    "padding": (lambda: Calls(lambda m, x: F.pad(m.layer(x), (1, 1), value=0.3), layer=nn.Linear(3, 2)), (3,)),
+    "weight norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), (3,)),
+    "folded": (lambda: Calls(lambda m, x: x * (m.v * 0.1 + 0.3), v=torch.randn(3)), (3,)),
     "full": (
-        lambda t: Calls(lambda m, x: m.layer(x) + torch.full((2,), 0.1, dtype=x.dtype), layer=nn.Linear(3, 2)), (3,),
+        lambda: Calls(lambda m, x: m.layer(x) + torch.full((2,), 0.1, dtype=x.dtype), layer=nn.Linear(3, 2)), (3,),
     ),
     "a tensor of its own": (
-        lambda t: Calls(lambda m, x: m.layer(x) * torch.tensor(0.1), layer=nn.Linear(3, 2)), (3,),
+        lambda: Calls(lambda m, x: m.layer(x) * torch.tensor(0.1), layer=nn.Linear(3, 2)), (3,),
     ),
     "whole numbers": (
-        lambda t: Calls(lambda m, x: m.layer(x) * m.n, layer=nn.Linear(3, 2), n=torch.tensor([1001, 3])), (3,),
+        lambda: Calls(lambda m, x: m.layer(x) * m.n, layer=nn.Linear(3, 2), n=torch.tensor([1001, 3])), (3,),
     ),
     "picked by a mask": (
-        lambda t: Calls(lambda m, x: x * torch.where(m.v > 0, m.v * 0.1, 0.7), v=torch.randn(3)), (3,),
+        lambda: Calls(lambda m, x: x * torch.where(m.v > 0, m.v * 0.1, 0.7), v=torch.randn(3)), (3,),
     ),
-    "batch norm": (lambda t: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, eps=0.1)), (3,)),
+    "batch norm": (lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, eps=0.1)), (3,)),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("name", HALF)
+FLOAT16 = ("long sum", "product", "selu", "weight norm", "whole numbers")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, torch.bfloat16) for name in HALF), *((name, torch.float16) for name in FLOAT16)]
+)
 def test_constants_of_half_precision_stay_exact(name: str, dtype: torch.dtype) -> None:
     make, shape = HALF[name]
-    module = randomised(make(dtype), dtype)
+    module = randomised(make(), dtype)
     net = read_module(module, shape)
     must_be_the_module_in_float64(net, module)
     for node in net.nodes:
@@ -323,6 +327,20 @@ def test_constants_of_float32_are_float32_numbers(name: str) -> None:
     assert compared(net)[1:] == ("numbers in the code of the module are taken in float32, as torch takes them",)
     must_be_the_module_in_float64(net, module, 1e-5)
     must_be_the_module_in_float64(read_module(module.double(), (3,)), module)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_another_default_type(dtype: torch.dtype) -> None:
+    """Tensors that the code makes are then of float64, and so are the network's constants."""
+    module = Calls(lambda m, x: m.layer(x) * torch.tensor([0.1, 0.2]), layer=nn.Linear(3, 2, dtype=dtype))
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        net = load(module, (3,))
+        net.must_agree(torch.ones(2, 3))
+    finally:
+        torch.set_default_dtype(before)
+    assert net.nodes[-1].op.tensors()["factor"].tolist() == [0.1, 0.2] and len(compared(net)) == 1
 
 
 def test_no_product_with_alpha_is_rounded() -> None:

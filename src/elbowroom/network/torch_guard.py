@@ -101,7 +101,7 @@ class TorchGuard:
             + (f"the largest difference, as a share of the largest number, is {shares}" if shares else "without result")
         ]
         if self.read.is_rounded:
-            said.append(f"numbers in the code of {self.what} are taken in {_name(self.dtype)}, as torch takes them")
+            said.append(f"numbers in the code of {self.what} are taken in float32, as torch takes them")
         return (*said, *dict.fromkeys(found.remarks))
 
     def differs(self, x: Tensor) -> str | None:

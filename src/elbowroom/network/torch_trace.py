@@ -63,11 +63,11 @@ class Translation:
         self.values: dict[fx.Node, Any] = {}
         self.made: dict[fx.Node, range] = {}
         self.rounded: set[fx.Node] = set()
-        self.is_rounded = False
         self.problems: list[str] = []
         nodes = {node.name: node for node in program.graph.nodes}
         outputs = [s for s in program.graph_signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
         self.last = nodes[outputs[0].arg.name]
+        made: list[Tensor] = []
         for spec in program.graph_signature.input_specs:
             node = nodes[spec.arg.name]
             if spec.kind is InputKind.USER_INPUT:
@@ -77,9 +77,10 @@ class Translation:
                 self.is_exact = is_half(self.dtype)
             else:  # a parameter, a buffer or a tensor that forward made itself
                 stored = program.state_dict if spec.target in program.state_dict else program.constants
-                self.values[node] = tensor = stored[spec.target].detach()  # of the copy, so nobody else holds it
-                # By this name torch.export knows what forward makes, which in another type would have other digits.
-                self.is_rounded |= str(spec.target).startswith("lifted_tensor") and tensor.is_floating_point()
+                self.values[node] = stored[spec.target].detach()  # of the copy, so nobody else holds it
+                if str(spec.target).startswith("lifted_tensor"):  # torch.export's name for what forward makes
+                    made.append(self.values[node])
+        self.is_rounded = any(t.dtype == self.dtype for t in made)  # they would have other digits in another type
         self.halves: dict[torch.dtype, None] = {}  # in which values are computed
         weights = [t for t in self.values.values() if isinstance(t, Tensor) and t.is_floating_point()]
         self.is_mixed = any(t.dtype != self.dtype for t in weights)
@@ -98,7 +99,7 @@ class Translation:
             raise UnsupportedError("the model's output does not depend on its input")
         self.notes += tuple(computes_in(_type_name(kind)) for kind in self.halves)
         self.output: int = self.values[self.last].number
-        self.is_rounded = not self.is_exact and (self.is_rounded or bool(self.rounded))
+        self.is_rounded = self.dtype == torch.float32 and (self.is_rounded or bool(self.rounded))
 
     def _final_softmax(self) -> fx.Node | None:
         """The softmax over the classes that the output is, but for its shape."""
