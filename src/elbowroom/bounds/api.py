@@ -13,13 +13,16 @@ from torch import Tensor
 from elbowroom.bounds.propagate import Propagation, check_margin, method_named
 from elbowroom.check.prove import Hints, prove
 from elbowroom.check.strict import Area
-from elbowroom.errors import InputError
+from elbowroom.axes import channels_of
+from elbowroom.errors import InputError, warn
+from elbowroom.frames import by_name
 from elbowroom.memory import Budget
+from elbowroom.names import few
 from elbowroom.network.graph import Network
 from elbowroom.regions.input_set import InputSet
 from elbowroom.specification import Specification, label_stays
 
-Array = Tensor | np.ndarray | float
+Array = Tensor | np.ndarray | float  # or a data frame, see elbowroom.frames
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +55,8 @@ def bounds(
 ) -> Bounds:
     """Bounds of every layer when the input lies in `[lower, upper]`.
 
-    `lower`, `upper`: `b x *input_shape` or `*input_shape`; or one `InputSet` (balls, rotated boxes)
-    in place of both. `method`: "simple", "quadratic", "combined" (the paper's), "adaptive" or "fast". Computed in the
+    `lower`, `upper`: `b x *input_shape` or `*input_shape`, or data frames, whose columns are matched by name with the
+    network's features; or one `InputSet` (balls, rotated boxes) in place of both. `method`: "simple", "quadratic", "combined" (the paper's), "adaptive" or "fast". Computed in the
     inputs' own precision, and differentiable by them. Bounds are right in real arithmetic; floating
     point may move them by rounding.
 
@@ -95,7 +98,8 @@ def verify(
 ) -> Verification:
     """Is the decision the same on the whole box `[lower, upper]`? By the strict check; "not proved" is not "false".
 
-    `labels`: the decision to prove; default, what the network decides at the box's midpoint.
+    `labels`: the decision to prove, as numbers of outputs or names of classes; default, what the network decides at
+    the box's midpoint.
     `spec`: something else to prove of the outputs.
     """
     method_named(method)
@@ -106,7 +110,7 @@ def verify(
         if labels is None:
             chosen = net.decide(net(low / 2 + high / 2))
         else:
-            chosen = labels_of(labels, len(low)).to(low.device)
+            chosen = labels_of(net, labels, len(low)).to(low.device)
         spec = label_stays(chosen, net.n_outputs, net.decision)
     elif labels is not None:
         raise InputError("give labels or spec, not both")
@@ -117,8 +121,20 @@ def verify(
     return Verification((margins > 0).all(1), margins, chosen)
 
 
-def labels_of(labels: Array, batch: int) -> Tensor:
-    """Labels as a vector of `batch` integers, or an `InputError`."""
+def labels_of(net: Network, labels: Array, batch: int) -> Tensor:
+    """Labels as a vector of `batch` numbers of outputs, or an `InputError`; text is the name of a class."""
+    known = net.about.classes
+    names = [] if isinstance(labels, Tensor) else np.asarray(labels).reshape(-1).tolist()
+    if known is not None and names and all(isinstance(name, str) for name in names):
+        for name in names:
+            if name not in known:
+                raise InputError(f"there is no class {name!r}; the network's classes are {few(known)}")
+        labels = np.array([known.index(name) for name in names], dtype=np.int64)
+    elif known is not None and all(map(str.isdecimal, known)) and known != tuple(map(str, range(len(known)))):
+        warn(
+            f"labels that are numbers are those of outputs, 0 to {net.n_outputs - 1}; the network's classes are called "
+            f"{few(known)}: give these names as text if they are meant"
+        )
     given = tensor_of(labels)
     if given.is_floating_point() and not bool((given == given.round()).all()):
         raise InputError("labels must be whole numbers")
@@ -154,7 +170,7 @@ def corners_of(
     """The corners, `b x *input_shape`, after checking what was given. `dtype`: default, the wider one's."""
     if upper is None:
         raise InputError("bounds need a lower and an upper corner (or one InputSet)")
-    low, high = tensor_of(lower), tensor_of(upper)
+    low, high = tensor_of(by_name(net, lower, "lower")), tensor_of(by_name(net, upper, "upper"))
     dtype = dtype or torch.promote_types(low.dtype, high.dtype)
     low, high = batched(net, low.to(dtype), "lower"), batched(net, high.to(dtype), "upper")
     if low.shape != high.shape:
@@ -175,9 +191,11 @@ def batched(net: Network, t: Tensor, name: str) -> Tensor:
     if tuple(t.shape) == net.input_shape:
         t = t[None]
     if tuple(t.shape[1:]) != net.input_shape or t.dim() == 0:
+        one = next((s for s in (tuple(t.shape[1:]), tuple(t.shape)) if channels_of(s, net.input_shape)), None)
+        hint = "" if one is None else f"; er.load(..., input_shape={one}) reads the model for inputs of that layout"
         raise InputError(
             f"{name} must have shape {net.input_shape} or (batch, "
-            f"{', '.join(map(str, net.input_shape))}), got {tuple(t.shape)}"
+            f"{', '.join(map(str, net.input_shape))}), got {tuple(t.shape)}{hint}"
         )
     return t
 

@@ -98,6 +98,8 @@ def show_summary(summary: dict[str, Any]) -> None:
     from rich.table import Table
 
     console = Console(highlight=False, markup=False)
+    for note in summary["notes"]:
+        print(printable(note))
     if not summary["complete"]:
         print(f"incomplete: {summary['done']:,} of {summary['inputs']:,} inputs so far")
     table = Table(box=None, header_style="bold", pad_edge=False)

@@ -134,6 +134,17 @@ def columns(value: Any) -> list[str]:
     return names(items(value))
 
 
+def class_names(value: Any) -> list[str]:
+    """Names; 0..9 stands for the numbers in between as well."""
+    found: list[str] = []
+    for name in columns(value):
+        match = re.fullmatch(r"([0-9]{1,6})\.\.([0-9]{1,6})", name)
+        found += [name] if match is None else map(str, range(int(match[1]), int(match[2]) + 1))
+    if not all(found) or len(found) < 2:
+        raise Wrong("names of the network's outputs, in their order, such as cat,dog or 1..10")
+    return found
+
+
 def numbers_or_text(value: Any) -> str | list[Any]:
     """A choice such as "0-9,17", which is looked into where the data are known; or a list."""
     if isinstance(value, list | tuple) and all(isinstance(item, str | int) for item in value):
