@@ -35,7 +35,9 @@ class Accuracy:
         """
         count, chance = len(labels), 1 / n_classes
         if len(np.unique(labels)) > 1:
-            shares = [np.bincount(v[(v >= 0) & (v < n_classes)], minlength=n_classes) / count for v in (decided, labels)]
+            shares = [
+                np.bincount(v[(v >= 0) & (v < n_classes)], minlength=n_classes) / count for v in (decided, labels)
+            ]
             chance = max(chance, float(shares[0] @ shares[1]))
         return Accuracy(int((decided == labels).sum()), count, chance, n_classes)
 

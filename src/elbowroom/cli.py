@@ -143,7 +143,9 @@ def certify(
         _flag(_MODEL, "Read also models whose files run code: only from people you trust.", "--trust-pickle"),
     ] = None,
     data_dir: Annotated[str | None, _flag(_DATA, "Folder of the named sets.", metavar="DIR")] = None,
-    label_column: Annotated[str | None, _flag(_DATA, "Of a table: the column with the labels.", metavar="NAME")] = None,
+    label_column: Annotated[
+        str | None, _flag(_DATA, "Of a table: the column with the labels; '' for none.", metavar="NAME")
+    ] = None,
     feature_columns: Annotated[
         str | None,
         _flag(

@@ -17,7 +17,8 @@ class UnsupportedError(ElbowroomError):
 
 
 class DataWarning(UserWarning):
-    """The data were not quite what the network takes, or look like something else; says what was done, or to look at."""
+    """Data were not quite what the network takes, or look as if they were something else; what was done about it, or
+    what to look at."""
 
 
 def warn(message: str) -> None:
@@ -25,4 +26,4 @@ def warn(message: str) -> None:
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "elbowroom":
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, DataWarning, stacklevel=level - 1)
+    warnings.warn(message, DataWarning, stacklevel=level)

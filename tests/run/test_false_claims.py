@@ -1,4 +1,4 @@
-"""Data that once were certified as something else than they are: columns under wrong names, images with mixed pixels."""
+"""Data that once were certified as something else: columns under wrong names, images with their pixels mixed."""
 
 from __future__ import annotations
 

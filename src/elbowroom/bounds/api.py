@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elbowroom.axes import channels_of
 from elbowroom.bounds.propagate import Propagation, check_margin, method_named
 from elbowroom.check.prove import Hints, prove
 from elbowroom.check.strict import Area
-from elbowroom.axes import channels_of
 from elbowroom.errors import InputError, warn
 from elbowroom.frames import by_name
 from elbowroom.memory import Budget
@@ -56,9 +56,9 @@ def bounds(
     """Bounds of every layer when the input lies in `[lower, upper]`.
 
     `lower`, `upper`: `b x *input_shape` or `*input_shape`, or data frames, whose columns are matched by name with the
-    network's features; or one `InputSet` (balls, rotated boxes) in place of both. `method`: "simple", "quadratic", "combined" (the paper's), "adaptive" or "fast". Computed in the
-    inputs' own precision, and differentiable by them. Bounds are right in real arithmetic; floating
-    point may move them by rounding.
+    network's features; or one `InputSet` (balls, rotated boxes) in place of both. `method`: "simple", "quadratic",
+    "combined" (the paper's), "adaptive" or "fast". Computed in the inputs' own precision, and differentiable by them.
+    Bounds are right in real arithmetic; floating point may move them by rounding.
 
     >>> out = er.bounds(net, x - 0.1, x + 0.1)
     >>> out.lower, out.upper            # the logits
@@ -209,7 +209,7 @@ def tensor_of(value: Array) -> Tensor:
             raise InputError(f"numbers in rows of one length are needed: {error}") from None
         if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
             raise InputError(f"real numbers are needed, got {str(value)[:60]!r} of type {array.dtype}")
-        value = torch.as_tensor(array)
+        value = torch.as_tensor(np.array(array, order="C"))  # a copy, since frames give arrays that must not change
     if value.is_complex():
         raise InputError("real numbers are needed, got complex ones")
     t = value

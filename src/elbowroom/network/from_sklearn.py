@@ -8,6 +8,7 @@ something else. What was read is compared with the model's own methods, at rando
 from __future__ import annotations
 
 import copy
+import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -206,15 +207,13 @@ class _Model:
         """Where the network and the model give something else at inputs `b x n`, in words."""
         x = x[x.isfinite().all(1)]
         outputs, allowed = _with_rounding(net, x)
-        for size in (s for s in _BATCHES if s <= len(x)):
-            for first in range(0, len(x), size):
-                rows = slice(first, first + size)
-                where = self._differs(x[rows].numpy(), outputs[rows], allowed[rows])
-                if where is not None:
-                    return (
-                        f"the network read from {type(self.model).__name__} differs from the model itself: {where}, in "
-                        f"a batch of {len(x[rows])}; does it compute something of its own?"
-                    )
+        for rows in _batches(len(x)):
+            where = self._differs(x[rows].numpy(), outputs[rows], allowed[rows])
+            if where is not None:
+                return (
+                    f"the network read from {type(self.model).__name__} differs from the model itself: {where}, in a "
+                    f"batch of {len(x[rows])}; does it compute something of its own?"
+                )
         return None
 
     def _differs(self, x: np.ndarray, outputs: Tensor, allowed: Tensor) -> str | None:
@@ -222,9 +221,9 @@ class _Model:
             warnings.simplefilter("ignore")  # of names that arrays do not have, where pandas is not installed
             inputs = self._as_fitted(x)
             if self.task == "regression":
-                expected = torch.from_numpy(np.asarray(self.model.predict(inputs), np.float64)).reshape(outputs.shape)
+                expected = _float64(self.model.predict(inputs)).reshape(outputs.shape)
                 return _first("predict gives", expected, outputs, allowed)
-            chances = torch.from_numpy(np.asarray(self.model.predict_proba(inputs), np.float64))
+            chances = _float64(self.model.predict_proba(inputs))
             labels = np.asarray(self.model.predict(inputs))
         found, most = outputs.log_softmax(1), 2 * allowed.amax(1, keepdim=True)
         where = _first("predict_proba gives", chances, found.exp(), most.expand_as(found))
@@ -256,6 +255,17 @@ class _Model:
         except ImportError:
             return x
         return pandas.DataFrame(x, columns=self.names)
+
+
+def _batches(count: int) -> list[slice]:
+    """All rows, in batches of each size that there is."""
+    ends = list(itertools.accumulate(itertools.chain([0], itertools.islice(itertools.cycle(_BATCHES), count))))
+    found = [slice(a, min(b, count)) for a, b in itertools.pairwise(ends) if a < count]
+    return found + [slice(0, n) for n in _BATCHES if n <= count and n not in {s.stop - s.start for s in found}]
+
+
+def _float64(values: Any) -> Tensor:
+    return torch.from_numpy(np.array(values, np.float64, order="C"))
 
 
 def _first(what: str, expected: Tensor, found: Tensor, allowed: Tensor) -> str | None:

@@ -260,8 +260,8 @@ def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
             if fits[found]:
                 return found
         raise InputError(
-            f"layout NHWC makes inputs of shape {moved_last(shape)} of yours, {shape}, but the model takes {own}; check "
-            "input_shape and layout"
+            f"layout NHWC makes inputs of shape {moved_last(shape)} of yours, {shape}, but the model takes {own}; "
+            "check input_shape and layout"
         )
     if keeps_axes(shape, own):
         return None

@@ -132,6 +132,6 @@ def _named(net: Network, data: Dataset, settings: Settings) -> Network:
     if settings.predicted:
         return net
     raise InputError(
-        f"{data.name} has {counted(len(data.classes), 'class', 'classes')} ({few(data.classes)}), but the network tells "
-        f"{net.n_outputs} apart, so their numbers would mean something else; {_WITHOUT}"
+        f"{data.name} has {counted(len(data.classes), 'class', 'classes')} ({few(data.classes)}), but the network "
+        f"tells {net.n_outputs} apart, so their numbers would mean something else; {_WITHOUT}"
     )

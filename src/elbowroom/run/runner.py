@@ -96,8 +96,8 @@ def run_dataset(
     net, data, told = matched(net, data, settings or Settings())
     if tuple(data.shape) != net.input_shape:
         raise InputError(
-            f"{data.name} has inputs of shape {data.shape}, but the network takes {net.input_shape}; read it for these: "
-            f"er.load(..., input_shape={data.shape})"
+            f"{data.name} has inputs of shape {data.shape}, but the network takes {net.input_shape}; read it for "
+            f"these: er.load(..., input_shape={data.shape})"
         )
     asked = resolve(told, net, data.domain)
     rows = _selection(data, asked)

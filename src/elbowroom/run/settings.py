@@ -127,7 +127,7 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "class_names": values.class_names,
     "trust_pickle": values.yes_or_no,
     "data_dir": values.text,
-    "label_column": values.text,
+    "label_column": values.text_or_none,
     "feature_columns": values.columns,
     "key": values.text,
     "limit": values.count(1),

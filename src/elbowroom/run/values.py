@@ -32,6 +32,11 @@ def text(value: Any) -> str:
     return value
 
 
+def text_or_none(value: Any) -> str:
+    """Text; empty where there is to be none."""
+    return "" if value == "" else text(value)
+
+
 def yes_or_no(value: Any) -> bool:
     if not isinstance(value, bool):
         raise Wrong("true or false")
