@@ -42,4 +42,9 @@ def channels_of(found: Shape, wanted: Shape) -> str | None:
     return None
 
 
-__all__ = ["channels_of", "keeps_axes", "moved_first", "moved_last"]
+def looks_channels_last(shape: Shape) -> bool:
+    """Whether this is the shape of an image `(h, w, c)`, by its few channels at the end."""
+    return len(shape) == 3 and shape[2] <= 4 < shape[0]
+
+
+__all__ = ["channels_of", "keeps_axes", "looks_channels_last", "moved_first", "moved_last"]

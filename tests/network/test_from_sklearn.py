@@ -309,6 +309,7 @@ CHANGES: dict[str, tuple[bool, int | None, str, Callable[[np.ndarray], np.ndarra
     "the scaler, far out": (True, 0, "transform", lambda x: np.clip(x, -20, 20)),
     "probabilities": (False, None, "predict_proba", lambda y: y[:, ::-1]),
     "temperature": (False, None, "predict_proba", lambda y: y**1.001 / (y**1.001).sum(1, keepdims=True)),
+    "small chances": (False, None, "predict_proba", lambda y: np.where(y < 1e-12, y / 2, y)),
     "labels alone": (False, None, "predict", lambda y: y[::-1]),
     "a batch of one": (False, None, "predict_proba", lambda y: y[:, ::-1] if len(y) == 1 else y),
     "a batch of three": (False, None, "predict_proba", lambda y: y[::-1] if len(y) == 3 else y),

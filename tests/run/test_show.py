@@ -195,6 +195,8 @@ def test_names_of_places():
     assert names((1, 1, 2)) == ["row 0, column 0", "row 0, column 1"]
     assert names((2, 1, 1)) == ["channel 0, row 0, column 0", "channel 1, row 0, column 0"]
     assert len(names((2, 2, 2, 2))) == 16
+    assert names((5, 6, 3))[19:21] == ["channel 1, row 1, column 0", "channel 2, row 1, column 0"]  # channels last
+    assert names((28, 28, 1))[29] == "row 1, column 1"
 
 
 def test_status(finished, tmp_path, capsys):

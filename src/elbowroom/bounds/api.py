@@ -123,25 +123,36 @@ def verify(
 
 def labels_of(net: Network, labels: Array, batch: int) -> Tensor:
     """Labels as a vector of `batch` numbers of outputs, or an `InputError`; text is the name of a class."""
-    known = net.about.classes
-    names = [] if isinstance(labels, Tensor) else np.asarray(labels).reshape(-1).tolist()
-    if known is not None and names and all(isinstance(name, str) for name in names):
-        for name in names:
-            if name not in known:
-                raise InputError(f"there is no class {name!r}; the network's classes are {few(known)}")
-        labels = np.array([known.index(name) for name in names], dtype=np.int64)
-    elif known is not None and all(map(str.isdecimal, known)) and known != tuple(map(str, range(len(known)))):
+    known = net.about.classes or ()
+    named = None if not known or isinstance(labels, Tensor) else _by_class(known, labels)
+    given = tensor_of(labels if named is None else named)
+    if given.is_floating_point() and not bool((given == given.round()).all()):
+        raise InputError("labels must be whole numbers")
+    given = given.to(torch.long).reshape(-1)
+    place = {name: str(k) for k, name in enumerate(known)}
+    present = [str(k) for k in given.unique().tolist()] if named is None else []
+    if set(present) <= set(known) and any(place[name] != name for name in present):
         warn(
             f"labels that are numbers are those of outputs, 0 to {net.n_outputs - 1}; the network's classes are called "
             f"{few(known)}: give these names as text if they are meant"
         )
-    given = tensor_of(labels)
-    if given.is_floating_point() and not bool((given == given.round()).all()):
-        raise InputError("labels must be whole numbers")
-    given = given.to(torch.long).reshape(-1)
     if len(given) not in (1, batch):
         raise InputError(f"got {len(given)} labels for {batch} inputs")
     return given.expand(batch)
+
+
+def _by_class(known: tuple[str, ...], labels: Array) -> np.ndarray | None:
+    """Names of classes as the numbers of their outputs; None where labels are no text."""
+    try:
+        names = np.asarray(labels).reshape(-1).tolist()
+    except ValueError:  # rows of different lengths, which is said elsewhere
+        return None
+    if not names or not all(isinstance(name, str) for name in names):
+        return None
+    for name in names:
+        if name not in known:
+            raise InputError(f"there is no class {name!r}; the network's classes are {few(known)}")
+    return np.array([known.index(name) for name in names], dtype=np.int64)
 
 
 def set_of(net: Network, inputs: InputSet) -> InputSet:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elbowroom.axes import channels_of, keeps_axes, moved_first, moved_last
+from elbowroom.axes import channels_of, keeps_axes, looks_channels_last, moved_first, moved_last
 from elbowroom.errors import InputError
 from elbowroom.names import Names, class_names, feature_names
 from elbowroom.network import operations as ops
@@ -284,7 +284,7 @@ def _reading(shape: Shape, own: Shape, channels: str | None) -> tuple[str, ...]:
     rank, own_rank = (sum(n > 1 for n in s) for s in (shape, own))
     if rank <= 1 and own_rank > 2:
         return (f"the model takes {own}; rows of {math.prod(shape)} numbers are read as that in row-major order",)
-    if rank > 2 and own_rank <= 1 and shape[-1] <= 4 < shape[0]:
+    if rank > 2 and own_rank <= 1 and looks_channels_last(shape):
         return (f"the model takes rows of {math.prod(own)} numbers; inputs of shape {shape} are read in that order, "
                 "the channels of a pixel side by side",)  # fmt: skip
     return ()
