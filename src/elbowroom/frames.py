@@ -1,7 +1,7 @@
 """Data frames: inputs whose columns have names, matched by these with the features of a network.
 
-A frame is what pandas, polars or pyarrow call so; a row of one (a pandas Series with text as its index) counts as well.
-None of them needs to be installed.
+A frame is what pandas or pyarrow call so, or whatever has `columns` and gives one by its name; a row of one (a pandas
+Series with text as its index) counts as well. None of them needs to be installed.
 """
 
 from __future__ import annotations

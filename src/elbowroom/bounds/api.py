@@ -203,7 +203,7 @@ def batched(net: Network, t: Tensor, name: str) -> Tensor:
         t = t[None]
     if tuple(t.shape[1:]) != net.input_shape or t.dim() == 0:
         one = next((s for s in (tuple(t.shape[1:]), tuple(t.shape)) if channels_of(s, net.input_shape)), None)
-        hint = "" if one is None else f"; er.load(..., input_shape={one}) reads the model for inputs of that layout"
+        hint = "" if one is None else f"; er.load(net, input_shape={one}) takes inputs of that layout"
         raise InputError(
             f"{name} must have shape {net.input_shape} or (batch, "
             f"{', '.join(map(str, net.input_shape))}), got {tuple(t.shape)}{hint}"

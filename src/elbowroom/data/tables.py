@@ -137,7 +137,8 @@ def _read_csv(path: Path, asked: _Wanted) -> Read:
     try:
         with csv.open_csv(path, reading, parsing) as file:
             names = list(file.schema.names)
-        _refuse_numbers_as_names(path, names)
+        if asked.model_features is None or not set(asked.model_features) <= set(names):
+            _refuse_numbers_as_names(path, names)
         found = _choose(path, names, asked)
         label, features = found.label, found.features
         wanted = features if label is None else [*features, label]

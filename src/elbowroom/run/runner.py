@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from elbowroom.accuracy import Accuracy
+from elbowroom.axes import channels_of
 from elbowroom.certificate import Certificates
 from elbowroom.data.dataset import Dataset
 from elbowroom.data.selection import select
@@ -95,10 +96,10 @@ def run_dataset(
     """
     net, data, told = matched(net, data, settings or Settings())
     if tuple(data.shape) != net.input_shape:
-        raise InputError(
-            f"{data.name} has inputs of shape {data.shape}, but the network takes {net.input_shape}; read it for "
-            f"these: er.load(..., input_shape={data.shape})"
+        hint = (
+            f"; er.load(net, input_shape={data.shape}) takes these" if channels_of(data.shape, net.input_shape) else ""
         )
+        raise InputError(f"{data.name} has inputs of shape {data.shape}, but the network takes {net.input_shape}{hint}")
     asked = resolve(told, net, data.domain)
     rows = _selection(data, asked)
     net.must_agree(_first_inputs(data, rows))
