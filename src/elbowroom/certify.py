@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elbowroom.accuracy import warn_near_chance
 from elbowroom.bounds.api import batched, labels_of
 from elbowroom.bounds.propagate import BoundFunction, margins_of
 from elbowroom.certificate import Certificates
@@ -21,6 +22,7 @@ from elbowroom.check.prove import Hints, prove, refuse_uncovered
 from elbowroom.claim import Claim
 from elbowroom.device import usable_device
 from elbowroom.errors import InputError
+from elbowroom.frames import by_name
 from elbowroom.limits import Limits, limits_of
 from elbowroom.memory import Budget
 from elbowroom.network.files import network_hash
@@ -84,8 +86,9 @@ def certify(
 ) -> Certificates:
     """The largest certified region around each input.
 
-    `x`: `b x *input_shape` (or one input), in the units the network was loaded for. `labels`: the decisions to
-    certify; default, what the network decides. `region`: the shape, `Box()` by default. `spec`: something other
+    `x`: `b x *input_shape` (or one input), in the units the network was loaded for, or a data frame, whose columns are
+    matched by name with the network's features. `labels`: the decisions to certify, as numbers of outputs or names of
+    classes; default, what the network decides. `region`: the shape, `Box()` by default. `spec`: something other
     than "the label stays". `bounds`: "adaptive", "combined", "quadratic", "simple", "fast" (intervals for the hidden
     layers: for networks where the others take too long), or a function of your own from (network, input set,
     specification) to margins. `margin`: "direct" or "logits" (the paper's). `solver`:
@@ -124,11 +127,12 @@ def certify(
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise InputError(f"batch must be a positive number of inputs, got {batch!r}")
     where = usable_device(device) if device is not None else _device_of(x)
-    points = batched(net, tensor_of(x).detach(), "x").to(device=where, dtype=torch.float64)
+    points = batched(net, tensor_of(by_name(net, x, "x")).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
         raise InputError("x holds no inputs")
     refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
     stated_hash = network_hash(net)
+    net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)
     task = _Task(
         net=net,
@@ -149,8 +153,9 @@ def certify(
     work64 = net.cast(torch.float64, where)
     outputs = _in_parts(lambda part: work64.values(part)[-1], points)
     if spec is None:
-        chosen = net.decide(outputs) if labels is None else labels_of(labels, len(points)).to(where)
+        chosen = net.decide(outputs) if labels is None else labels_of(net, labels, len(points)).to(where)
         spec = label_stays(chosen, net.n_outputs, net.decision)
+        warn_near_chance(net, outputs, None if labels is None else chosen)
     else:
         if labels is not None:
             raise InputError("give labels or spec, not both")

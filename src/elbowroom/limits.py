@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.errors import InputError
+from elbowroom.frames import by_name
 from elbowroom.network.graph import Network
 from elbowroom.regions.shapes import Room
 from elbowroom.tensors import tensor_of
@@ -77,7 +78,9 @@ def _by_name(net: Network, frozen: Any) -> Any:
 
 
 def _spread(net: Network, points: Tensor, value: Any, name: str) -> Tensor:
-    """`b x n` numbers from one, one per channel (the first axis), one per feature, or one per feature and input."""
+    """`b x n` numbers from one, one per channel (the first axis), one per feature (matched by name where they have
+    names), or one per feature and input."""
+    value = by_name(net, value, name)
     try:
         t = tensor_of(value).detach().to(points.device)
     except InputError:

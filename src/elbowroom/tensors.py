@@ -11,7 +11,7 @@ from torch import Tensor
 from elbowroom.errors import InputError
 from elbowroom.torch_modes import recordable
 
-Array = Tensor | np.ndarray | float
+Array = Tensor | np.ndarray | float  # or a data frame, see elbowroom.frames
 
 
 def tensor_of(value: Any) -> Tensor:

@@ -40,7 +40,7 @@ from elbowroom.run import parts
 from elbowroom.run.lock import locked
 from elbowroom.run.settings import Settings
 
-FORMAT, VERSION = "elbowroom-run", 2
+FORMAT, VERSION = "elbowroom-run", 3
 PART_BYTES = 1 << 28  # of numbers in one part at most, before compression
 KEPT = (
     "labels",
@@ -57,7 +57,8 @@ class Plan:
     `data`: of the data set its `name`, `digest` and `count`, digests of the numbers of the inputs taken (`selection`)
     and of their labels, and what must stay (`kept`: one of `KEPT`). `settings`: how they are certified, see
     `elbowroom.run.settings`. `ids`: what people call the inputs, a name per row, where that is not too much text. All
-    three are None where certificates were saved without a data set.
+    three are None where certificates were saved without a data set. `notes`: what whoever reads the run must know about
+    its data, sentences that begin with "note: " or "warning: ".
     """
 
     inputs: int
@@ -65,6 +66,7 @@ class Plan:
     data: dict[str, Any] | None = None
     settings: dict[str, Any] | None = None
     ids: list[str] | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,7 +330,7 @@ def _refuse_odd_claim(claim: Any, where: str) -> None:
 def _plan(plan: Any, where: str) -> Plan:
     """The plan as stored, after a look at what it holds."""
     where = f"{where}: plan"
-    _must_hold(plan, {"inputs", "part_rows", "data", "settings", "ids"}, where)
+    _must_hold(plan, {"inputs", "part_rows", "data", "settings", "ids", "notes"}, where)
     ids, data = plan["ids"], plan["data"]
     if data is not None:
         _must_hold(data, {"name", "digest", "count", "selection", "labels", "kept"}, f"{where}: data")
@@ -340,6 +342,7 @@ def _plan(plan: Any, where: str) -> Plan:
         "settings": plan["settings"] is None or isinstance(plan["settings"], dict),
         "ids": ids is None
         or (isinstance(ids, list) and len(ids) == plan["inputs"] and all(isinstance(i, str) for i in ids)),
+        "notes": isinstance(plan["notes"], list) and all(isinstance(note, str) for note in plan["notes"]),
     }
     for name, fine in good.items():
         if not fine:

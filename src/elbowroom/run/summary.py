@@ -75,6 +75,7 @@ def summarise(tally: Tally, plan: Plan, region: str) -> dict[str, Any]:
         "done": tally.count,
         "complete": tally.count == plan.inputs,
         "data": data.get("name"),
+        "notes": plan.notes,
         "region": region,
         "status": tally.status,
         "tried": judged,
