@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import pickle
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from elbowroom.network.files import save_network
 from elbowroom.network.graph import Network
 from elbowroom.run.files import Run
 from elbowroom.run.settings import Settings
+from forgery import edit_run, reseal
 from support import mlp
 
 
@@ -88,7 +91,9 @@ def test_flags_become_settings(given, place, tmp_path):
     assert (kept.limit, kept.offset, kept.indices, kept.seed, kept.shuffle) == (4, 1, "0-9,17", 3, True)
     assert (kept.region, kept.max_eps, kept.frozen) == ("box-asymmetric", {"*": 0.5}, ["1"])
     assert kept.domain == {"*": [-600, 600], "2": [-500, 500]} and kept.importance == {"0": 2, "2": 3}
-    assert kept.solver_options == {"gradients": 2} and (kept.memory, kept.batch) == ("1GiB", 2)
+    assert kept.solver_options == {"gradients": 2} and kept.part_rows == 3
+    of_the_moment = {"trust_pickle", "device", "memory", "batch", "engine", "workers", "address"}
+    assert not of_the_moment & set(opened.plan.settings)
     certs = er.Certificates.load(tmp_path)
     assert len(certs) == 4 and certs.settings["region"] == "Box(asymmetric)" and certs.network.decision == "min"
     assert certs.settings["bounds"] == "combined" and certs.settings["deployed"] == "float32"
@@ -350,10 +355,63 @@ def test_resume(given, place, tmp_path):
     assert "was begun with something else: region (then box, now l1)" in said
     other = ("certify", place / "other.elbowroom", place / "data.npz", "--device", "cpu")
     assert "another network" in refused(*other, *out, "--resume", "--limit", 12)
-    assert "delta (then 0.0, now 0.5)" in refused("certify", "--resume", *out, "--delta", 0.5)
+    result = run("certify", "--resume", *out, "--delta", 0.5)
+    assert result.exit_code == 2 and "delta (then 0.0, now 0.5)" in result.stderr
+    assert (
+        f"going on with {tmp_path}/run: its own network, and the data that it names, {place}/data.npz\n"
+        in result.stderr
+    )
     result = good("certify", "--resume", *out)
     assert "6 inputs are done already" in result.stderr and "12 of 12" in result.stdout
     assert "12 of 12" in good(*given, *out, "--resume", "--limit", 12).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("address", "ray://203.0.113.7:10001"), ("engine", "ray"), ("trust_pickle", True), ("trust_pickle", False),
+        ("device", "cuda"), ("memory", "1TiB"), ("workers", 4), ("batch", 2),
+    ],
+)  # fmt: skip
+def test_trust_and_machines_never_come_from_a_file(given, tmp_path, name, value):
+    """Whoever resumes a run that others made must not connect to their cluster, or run code from their models."""
+    good(*given, "--out", tmp_path / "run", "--limit", 2)
+    edit_run(tmp_path / "run", lambda r: r["plan"]["settings"].update({name: value}))
+    for command in (("certify", "--resume", "--out", tmp_path / "run"), ("show", tmp_path / "run")):
+        assert f"plan: {name} has no place in a run's file; it is given anew each time" in refused(*command)
+
+
+def test_a_run_that_names_a_model_is_gone_on_with_its_own_network(given, place, tmp_path):
+    good(*given, "--out", tmp_path / "run", "--limit", 4, "--part-rows", 2)
+    (tmp_path / "run" / "parts" / "part-00001.parquet").unlink()
+
+    class Trap:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "sprung",))
+
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(Trap()))
+    edit_run(tmp_path / "run", lambda r: r["plan"]["settings"].update(model=str(tmp_path / "model.pkl")))
+    reseal(tmp_path / "run")
+    assert "4 of 4" in good("certify", "--resume", "--out", tmp_path / "run").stdout
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_plan_of_more_inputs_than_were_chosen(given, tmp_path):
+    good(*given, "--out", tmp_path / "run", "--limit", 2)
+    edit_run(tmp_path / "run", lambda r: r["plan"].update(inputs=1 << 39, part_rows=1))
+    result = run("certify", "--resume", "--out", tmp_path / "run")
+    assert result.exit_code == 2 and "another choice of inputs" in result.stderr
+
+
+def test_going_on_under_other_names(place, tmp_path):
+    """The network has no names of its own: those of the table's columns are part of what was begun."""
+    table = "\n".join(",".join(map(str, row)) for row in np.load(place / "data.npz")["x"][:4].tolist())
+    for names, again in (("a,b,c", False), ("a,c,b", True)):
+        (tmp_path / "data.csv").write_text(f"{names}\n{table}\n")
+        more = ("--resume",) if again else ()
+        result = run("certify", place / "net.elbowroom", tmp_path / "data.csv", "--out", tmp_path / "run", *more)
+        assert result.exit_code == (2 if again else 0), result.output
+    assert "other names of features or classes" in result.stderr
 
 
 def test_interrupted(given, tmp_path, monkeypatch):

@@ -1,4 +1,5 @@
-"""elbowroom check: exit status 0 if all is proved, 1 if something is not, 2 if it cannot be read."""
+"""elbowroom check: exit status 0 if all is proved, 1 if something is not, 2 if it cannot be read, 3 if there is nothing
+to prove or something is missing."""
 
 import dataclasses
 import json
@@ -15,6 +16,7 @@ import elbowroom as er
 from elbowroom import cli
 from elbowroom.check import show
 from elbowroom.network import operations as ops
+from elbowroom.run.digits import at_most
 from elbowroom.run.files import Plan, Run
 from forgery import edit_archive, edit_rows
 from support import mlp
@@ -66,7 +68,13 @@ def test_a_good_run(saved):
     assert lines[0].split() == ["status", "inputs", "proved", "again", "failed"]
     assert lines[1].split() == ["certified", "4", "4", "0"]
     assert lines[2].split() == ["misclassified", "1", "-", "-"]
-    assert lines[3] == "all proved: 4 of 4 certificates, in float64 that counts its own rounding"
+    assert lines[3] == "network: the run's own; it does not say from where. To compare it with yours: --model FILE"
+    margins = er.check(er.Certificates.load(saved)).margins.amin(1)
+    assert (
+        lines[4] == f"smallest margin proved: {at_most(float(margins[margins > 0].min()), 3)}, of input {lines[4][-1]}"
+    )
+    assert float(margins[int(lines[4][-1])]) == float(margins[margins > 0].min())
+    assert lines[5:] == ["all proved: 4 of 4 certificates, in float64 that counts its own rounding"]
 
 
 def test_a_forged_run(forged):
@@ -76,7 +84,7 @@ def test_a_forged_run(forged):
     assert lines[1].split() == ["certified", "4", "2", "2"]
     assert lines[3].startswith("input 1: not proved: the network decides")
     assert lines[4] == "input 3: an extent (eps) is more than half the box's width"
-    assert lines[5] == "2 not proved: 2 of 4 certificates, in float64 that counts its own rounding"
+    assert lines[-1] == "2 not proved: 2 of 4 certificates, in float64 that counts its own rounding"
 
 
 def test_long_lists_of_failures_are_cut(forged, monkeypatch):
@@ -90,13 +98,15 @@ def test_json(saved, forged):
     result = run(saved, "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 0 and found["passed"] is True and found["failures"] == []
-    assert found["counts"] == {"proved": 4, "failed": 0, "no certificate": 1}
+    assert found["counts"] == {"proved": 4, "failed": 0, "no certificate": 1} and found["exit_status"] == 0
+    margins = er.check(er.Certificates.load(saved)).margins.amin(1).tolist()
+    assert found["margins"] == [{"input": k, "smallest": margins[k]} for k in (0, 1, 3, 4)]
     assert found["status"]["misclassified"] == 1 and found["inputs"] == 5
     assert found["network_hash"] == er.Certificates.load(saved).settings["network_hash"]
     result = run(forged, "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 1 and found["passed"] is False
-    assert [f["input"] for f in found["failures"]] == [1, 3]
+    assert [f["input"] for f in found["failures"]] == [1, 3] and [m["input"] for m in found["margins"]] == [0, 4]
 
 
 def refused(*arguments):
@@ -120,9 +130,10 @@ def test_unreadable_runs(copy, tmp_path):
 def test_an_incomplete_run(copy):
     (copy / "parts" / "part-00000.parquet").unlink()
     result = run(copy)
-    assert result.exit_code == 0
+    assert result.exit_code == 3
     assert result.stdout.splitlines()[-1] == "the run is incomplete: 5 more inputs are still to be certified"
-    assert json.loads(run(copy, "--json").stdout)["missing"] == 5
+    found = json.loads(run(copy, "--json").stdout)
+    assert found["missing"] == 5 and found["passed"] is False and found["exit_status"] == 3
 
 
 def test_a_changed_row_is_named(copy):
@@ -166,13 +177,15 @@ def test_nothing_to_prove(tmp_path):
     net, x = network(), torch.zeros(2, 4)
     er.certify(net, x, (net(x).argmax(1) + 1) % 3).save(tmp_path)
     result = run(tmp_path)
-    assert result.exit_code == 0 and "nothing to prove: 0 of 0 certificates" in result.stdout
+    assert result.exit_code == 3 and "nothing to prove: 0 of 0 certificates" in result.stdout
+    assert json.loads(run(tmp_path, "--json").stdout)["passed"] is False
 
 
 def test_the_shell_sees_it():
     result = CliRunner().invoke(cli.app, ["--help"])
     assert "check" in result.stdout
-    assert "Exit status 1" in CliRunner().invoke(cli.app, ["check", "--help"], env={"COLUMNS": "200"}).stdout
+    said = " ".join(CliRunner().invoke(cli.app, ["check", "--help"], env={"COLUMNS": "200"}).stdout.split())
+    assert "Exit status 0: all are proved" in said and "3: there is nothing to prove, or the run is incomplete" in said
 
 
 def test_a_run_is_read_part_by_part(certs, tmp_path, monkeypatch):
@@ -185,8 +198,9 @@ def test_a_run_is_read_part_by_part(certs, tmp_path, monkeypatch):
         made.write(k, wrong.rows(2 * k, 2 * k + 2))
     seen, real = [], Run.read
     monkeypatch.setattr(Run, "read", lambda self, *numbers: seen.append(numbers) or real(self, *numbers))
-    found = json.loads(run(tmp_path / "run", "--json").stdout)
-    assert seen == [(0,), (1,)]
+    result = run(tmp_path / "run", "--json")
+    found = json.loads(result.stdout)
+    assert seen == [(0,), (1,)] and result.exit_code == 1  # a failure counts for more than what is missing
     assert [f["input"] for f in found["failures"]] == [1] and found["missing"] == 3 and found["inputs"] == 4
     assert found["counts"] == {"proved": 2, "failed": 1, "no certificate": 1}
     assert found["status"]["certified"] == 3 and found["status"]["misclassified"] == 1

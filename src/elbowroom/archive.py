@@ -47,6 +47,22 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def read_file(path: Path, most: int) -> bytes:
+    """The bytes of a plain file; an `InputError` where it has more than `most`, or none can be read."""
+    try:
+        if not path.is_file() and path.exists():  # a folder, a pipe, a device
+            raise InputError(f"{path} cannot be read: it is no file")
+        with open(path, "rb") as file:
+            data = file.read(most + 1)
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    if len(data) > most:
+        raise InputError(f"{path} is damaged: it has more than {most:,} bytes, which such a file never needs")
+    return data
+
+
 def canonical_json(value: Any, indent: int | None = None) -> bytes:
     """JSON in one way only: keys in order, ASCII, numbers as Python writes them, no NaN."""
     separators = (",", ":") if indent is None else (",", ": ")

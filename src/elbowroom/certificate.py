@@ -17,6 +17,14 @@ from elbowroom.network.graph import Network
 
 STATUSES = ("certified", "misclassified", "not_certified", "nonfinite", "error")
 NORMS = {"inf": math.inf, 1: 1.0, 2: 2.0}  # as settings name them
+_SHAPES = {"inf": "Box", 2: "Ellipsoid", 1: "L1"}  # by norm
+# What a search calls its regions, by what they then are.
+_SEARCHES = {
+    "Box": ("Uniform", "Box", "Box(asymmetric)"),
+    "Oblique(Box)": ("Oblique(Box)", "Oblique(Box(asymmetric))"),
+    **{name: (name,) for name in ("Ellipsoid", "L1", "Oblique(Ellipsoid)", "Oblique(L1)")},
+}
+_ORTHOGONAL = 1e-4  # how far products of a basis's directions may be from 0 and 1
 _SHAREABLE = ("spec_rows", "spec_offset")  # one for all inputs, or one for each
 _PER_INPUT = (
     "x", "labels", "eps", "center", "lower", "upper", "capped", "uniform", "geomean", "ratio", "log_volume", "margins",
@@ -28,7 +36,8 @@ _PER_INPUT = (
 class Certificates:
     """One certificate per input. `b` inputs of shape `*s`; sizes count the free features only.
 
-    An input without a certificate has a region of no size: eps 0, corners at x, geomean 0.
+    An input without a certificate has a region of no size: eps 0, corners at x, geomean 0. Those read from a file are
+    what the file states; `elbowroom.check` says which of it is true.
     """
 
     x: Tensor  # b x *s, float64
@@ -44,7 +53,7 @@ class Certificates:
     geomean: Tensor  # b: the paper's measure, (prod eps)^(1/n)
     ratio: Tensor  # b: to the uniform region, per feature: exp((log_volume - uniform's) / n)
     log_volume: Tensor  # b
-    margins: Tensor  # b x g: proved margins
+    margins: Tensor  # b x g: the margins that `certify` proved
     evaluations: Tensor  # b: evaluations of the bounds
     gradients: Tensor  # b: those with gradient
     gradient_rows: Tensor  # b: margins differentiated, in all
@@ -65,6 +74,21 @@ class Certificates:
     def certified(self) -> Tensor:
         """Which inputs have a certificate, `b` booleans."""
         return torch.tensor([s == "certified" for s in self.status], dtype=torch.bool)
+
+    @property
+    def shape(self) -> str:
+        """What the regions are, by the fields that a proof uses: "Box", "Ellipsoid" or "L1"; "Oblique(Box)" and so on
+        in a basis."""
+        name = _SHAPES[self.settings["p"]]
+        return name if self.basis is None else f"Oblique({name})"
+
+    @property
+    def orthogonal(self) -> bool:
+        """Whether directions are those of an orthogonal basis, so that extents along them mean something."""
+        if self.basis is None:
+            return True
+        off = (self.basis.T @ self.basis - torch.eye(len(self.basis), dtype=self.basis.dtype)).abs().max()
+        return bool(off < _ORTHOGONAL)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {s}" for s, n in Counter(self.status).most_common())
@@ -143,6 +167,12 @@ class Certificates:
             raise InputError("a region is stated either by its corners or in a basis, not by both")
         if len(self.message) != b or not set(self.status) <= set(STATUSES):
             raise InputError(f"status and message must have {b} entries, each status one of {', '.join(STATUSES)}")
+        for name in ("uniform", "geomean", "ratio", "seconds"):
+            value = getattr(self, name)
+            if not bool((value.isfinite() & (value >= 0)).all()):
+                raise InputError(f"{name} must hold finite numbers that are not negative")
+        if not bool(self.margins.isfinite().all()) or not bool((self.log_volume < torch.inf).all()):
+            raise InputError("margins must be finite, and log_volume must be numbers")
         self._settings_must_fit(net)
 
     def _settings_must_fit(self, net: Network) -> None:
@@ -151,10 +181,14 @@ class Certificates:
             "p": tuple(NORMS), "decision": (net.decision,), "deployed": (None, "float32")
         }  # fmt: skip
         for name, values in allowed.items():
-            if settings.get(name, "missing") not in values:
+            stated = settings.get(name, "missing")
+            if not any(type(stated) is type(value) and stated == value for value in values):  # nor 1.0 or true for 1
                 raise InputError(f"settings: {name} cannot be {settings.get(name, 'missing')!r}")
         for name, kind in {"bounds": str, "margin": str, "network_hash": str, "delta": float}.items():
             if not isinstance(settings.get(name), kind):
                 raise InputError(f"settings: {name} cannot be {settings.get(name, 'missing')!r}")
         if self.lower is not None and settings["p"] != "inf":
             raise InputError(f"settings: p is {settings['p']!r}, but the regions are boxes")
+        if settings.get("region") not in _SEARCHES[self.shape]:
+            called = str(settings.get("region", "missing"))[:80]
+            raise InputError(f"settings: region cannot be {called!r}: by its other fields, it is {self.shape}")

@@ -90,7 +90,13 @@ def certify(
     ] = None,
     out: Annotated[Path | None, _flag(_OUTPUT, "Folder of the run; made if it is not there.", metavar="RUN")] = None,
     resume: Annotated[
-        bool, _flag(_OUTPUT, "Go on with the run in that folder, or begin it. Nothing is done twice.", "--resume")
+        bool,
+        _flag(
+            _OUTPUT,
+            "Go on with the run in that folder, or begin it. Nothing is done twice. Flags of the machine, and "
+            "--trust-pickle, are given anew.",
+            "--resume",
+        ),
     ] = False,
     config: Annotated[
         Path | None,
@@ -292,7 +298,10 @@ def show(
     features: Annotated[int, typer.Option(help="With --index: how many features, least room first.", min=1)] = 20,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What a run found: sizes, ratios, failures; or, of one input, the room of each feature."""
+    """What a run found: sizes, ratios, failures; or, of one input, the room of each feature.
+
+    As its files state it: elbowroom check proves it again.
+    """
     from elbowroom.run import show
     from elbowroom.run.files import Run
 
@@ -307,32 +316,57 @@ def show(
 def _print_json(value: Any) -> None:
     from json import dumps
 
-    typer.echo(dumps(value, indent=1))
+    typer.echo(dumps(_plain(value), indent=1, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    """As JSON holds it: a number that is not finite, which a file may state, becomes null."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
 
 
 @_command
 def check(
     run: Annotated[Path, typer.Argument(help="Folder of the run.", show_default=False)],
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Your model: read again as the run states, and refused if it gives another network.",
+            show_default=False,
+        ),
+    ] = None,
+    trust_pickle: Annotated[
+        bool, typer.Option("--trust-pickle", help="Read --model also where its file runs code.")
+    ] = False,
+    network: Annotated[
+        Path | None,
+        typer.Option(help="The .elbowroom file they must speak of; default: the run's own.", show_default=False),
+    ] = None,
     arithmetic: Annotated[str, typer.Option(help="float64, or arb: slow, by python-flint.")] = "float64",
     deployed: Annotated[
         str | None, typer.Option(help="float32: prove also the network as executed in float32.", show_default=False)
     ] = None,
-    network: Annotated[
-        Path | None, typer.Option(help="The network they must speak of; default: the run's own.", show_default=False)
-    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Prove every certificate of a run again. Exit status 1 if one fails, 2 if the run cannot be read."""
+    """Prove every certificate of a run again.
+
+    Without --model or --network, of the network in the run's own folder. Exit status 0: all are proved, and the run is
+    complete; 1: one or more are not proved; 2: something cannot be read, or is about another network; 3: there is
+    nothing to prove, or the run is incomplete.
+    """
     from elbowroom.check import show
     from elbowroom.check.command import check_run
 
-    outcome = check_run(run, network, arithmetic, deployed)
+    outcome = check_run(run, network, arithmetic, deployed, model, trust_pickle)
     if json:
         _print_json(show.as_json(outcome))
     else:
         show.show(outcome)
-    if outcome.failures:
-        raise typer.Exit(1)
+    if outcome.code:
+        raise typer.Exit(outcome.code)
 
 
 @_command

@@ -15,7 +15,7 @@ from elbowroom.check import api
 from elbowroom.check.api import CheckReport, check
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from forgery import every_operation
+from forgery import every_operation, sized
 from support import mlp
 
 N = 6
@@ -161,7 +161,7 @@ def test_only_certified_inputs_are_checked(tmp_path):
 def test_a_run_without_certificates(tmp_path):
     net, x = network(), inputs(2)
     report = check(stored(er.certify(net, x, (net(x).argmax(1) + 1) % 4), tmp_path))
-    assert report and report.counts == {"proved": 0, "failed": 0, "no certificate": 2}
+    assert not report and report.counts == {"proved": 0, "failed": 0, "no certificate": 2}  # nothing was proved
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ def grown(certs, factor):
     """Boxes scaled about the input, with all that follows from it."""
     lower, upper = (certs.x + factor * (t - certs.x) for t in (certs.lower, certs.upper))
     half = torch.nextafter(upper / 2 - lower / 2, torch.zeros_like(lower))
-    changed = {"lower": lower, "upper": upper, "eps": half.clamp_min(0), "geomean": certs.geomean * 0}
-    return dataclasses.replace(certs, center=lower / 2 + upper / 2, **changed)
+    changed = {"lower": lower, "upper": upper, "eps": half.clamp_min(0)}
+    return sized(dataclasses.replace(certs, center=lower / 2 + upper / 2, **changed))
 
 
 def test_enlarged_boxes_fail_and_shrunk_ones_pass(boxes, tmp_path):
@@ -203,21 +203,28 @@ def test_false_claims_have_no_proof(boxes):
 @pytest.mark.parametrize("name", ["ellipsoid", "l1", "oblique box", "oblique asymmetric", "oblique ellipsoid"])
 def test_other_shapes_enlarged_and_shrunk(name, tmp_path):
     certs = er.certify(network(), inputs(), region=SHAPES[name])
-    larger = dataclasses.replace(certs, eps=certs.eps * 1.5)
-    assert not check(stored(larger, tmp_path)).passed.any()
+    larger = sized(dataclasses.replace(certs, eps=certs.eps * 1.5))
+    report = check(stored(larger, tmp_path))
+    assert not report.passed.any() and all("not proved" in why for why in report.message)
     if name != "oblique asymmetric":  # about its own centre it would shrink away from the input
-        smaller = dataclasses.replace(certs, eps=certs.eps / 2, geomean=certs.geomean / 2)
+        smaller = sized(dataclasses.replace(certs, eps=certs.eps / 2))
         assert torch.equal(check(stored(smaller, tmp_path)).passed, certs.certified)
 
 
 def test_another_norm_is_another_region(tmp_path):
     """An l1 certificate read as a ball, or as a box, would cover far more."""
     certs = er.certify(network(), inputs(), region=er.L1())
-    for p in (2, "inf"):
-        forged = dataclasses.replace(certs, settings={**certs.settings, "p": p})
-        assert not check(stored(forged, tmp_path)).passed.any()
+    for p, region in ((2, "Ellipsoid"), ("inf", "Box")):
+        with pytest.raises(er.InputError, match=f"region cannot be 'L1': by its other fields, it is {region}"):
+            check(called(certs, p, "L1"))
+        report = check(stored(called(certs, p, region), tmp_path))
+        assert not report.passed.any() and all("not proved" in why for why in report.message)
     ball = er.certify(network(), inputs(), region=er.Ellipsoid())
-    assert check(stored(dataclasses.replace(ball, settings={**ball.settings, "p": 1}), tmp_path))
+    assert check(stored(called(ball, 1, "L1"), tmp_path))
+
+
+def called(certs, p, region):
+    return sized(dataclasses.replace(certs, settings={**certs.settings, "p": p, "region": region}))
 
 
 def test_wrong_labels_fail(boxes, tmp_path):
@@ -269,6 +276,10 @@ def moved(t, k, where, value):
     return out
 
 
+def vars_of(certs):
+    return {name: getattr(certs, name) for name in ("eps", "geomean", "log_volume")}
+
+
 def first(certs):
     return int(certs.certified.nonzero()[0])
 
@@ -292,7 +303,12 @@ BOX_FORGERIES = {
     "eps NaN": (lambda c, k: {"eps": moved(c.eps, k, 0, math.nan)}, "eps holds NaN"),
     "center elsewhere": (lambda c, k: {"center": c.center + 10}, "the centre lies outside"),
     "geomean": (lambda c, k: {"geomean": c.geomean * 1.001}, "geometric mean is more"),
-    "geomean NaN": (lambda c, k: {"geomean": c.geomean * math.nan}, "geometric mean is more"),
+    "geomean less": (lambda c, k: {"geomean": c.geomean * 0.999}, "geometric mean is less"),
+    "geomean zero": (lambda c, k: {"geomean": c.geomean * 0}, "geometric mean is less"),
+    "log-volume": (lambda c, k: {"log_volume": c.log_volume + 1e-5}, "log-volume is more"),
+    "log-volume less": (lambda c, k: {"log_volume": c.log_volume - 1e-5}, "log-volume is less"),
+    "eps smaller": (lambda c, k: vars_of(sized(dataclasses.replace(c, eps=c.eps / 2))), "eps) is less than half"),
+    "center beside": (lambda c, k: {"center": (c.x + c.upper) / 2}, "not the middle"),
     "geomean of nothing": (
         lambda c, k: {"eps": c.eps * 0, "geomean": c.geomean * 0 + 0.5}, "geometric mean is more",
     ),
@@ -319,6 +335,7 @@ def test_boxes_that_are_not_what_they_say(boxes, tmp_path, name):
 
 ROTATED_FORGERIES = {
     "center moved": (lambda c: {"center": c.center + 10}, "the input lies outside"),
+    "log-volume": (lambda c: {"log_volume": c.log_volume + 1e-5}, "log-volume is more"),
     "x moved": (lambda c: {"x": c.x + 10}, "the input lies outside"),
     "center NaN": (lambda c: {"center": c.center * math.nan}, "center holds NaN"),
     "basis scaled down": (
@@ -339,6 +356,25 @@ def test_rotated_shapes_that_are_not_what_they_say(rotated, tmp_path, name):
     assert not words or all(words in m for m in report.message)
 
 
+@pytest.mark.parametrize("name", ["ellipsoid", "l1", "oblique ellipsoid", "oblique l1"])
+def test_a_region_around_another_point_is_not_the_inputs(name, tmp_path):
+    """The input lies in the region, which is proved; but its extents are not the room around that input."""
+    certs = er.certify(network(), inputs(), region=SHAPES[name])
+    moved = certs.x + 0.5 * certs.eps * torch.eye(N)[0].double()
+    if certs.basis is not None:
+        moved = certs.x + 0.5 * (certs.eps * torch.eye(N)[0]) @ certs.basis.T
+    report = check(stored(dataclasses.replace(certs, x=moved), tmp_path))
+    assert not report.passed.any() and all(why == "the input is not the region's centre" for why in report.message)
+
+
+@pytest.mark.parametrize("name", ["uniform", "geomean", "ratio", "seconds", "margins", "log_volume"])
+def test_reports_of_the_search_are_numbers(boxes, name, tmp_path):
+    """Not proved, but shown: whatever a file holds must not bring down who reads it."""
+    for value in (math.nan, math.inf):
+        with pytest.raises(er.InputError, match=name):
+            dataclasses.replace(boxes, **{name: getattr(boxes, name) * 0 + value}).save(tmp_path)
+
+
 def test_an_input_beside_its_region_is_proved_by_itself():
     """Rounding may put x a hair outside a rotated region; what is said of it must then not rest on the region."""
     net = Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 0.0], [0.0, 0.0]]).double())])
@@ -348,7 +384,7 @@ def test_an_input_beside_its_region_is_proved_by_itself():
     # A region around (0.5, 0), which ends at 1e-12, and an input at -1e-12: beside it, and decided otherwise.
     rows = [[-1e-12, 0.0]], [[0.5, 0.0]], [[0.5 - 1e-12, 0.25]]
     beside, center, eps = (torch.tensor(row, dtype=torch.float64) for row in rows)
-    forged = dataclasses.replace(certs, x=beside, center=center, eps=eps, geomean=certs.geomean * 0)
+    forged = sized(dataclasses.replace(certs, x=beside, center=center, eps=eps))
     report = check(forged)
     assert not report.passed.any() and "decides 1 at the input itself, not 0" in report.message[0]
     assert (report.margins > 0).all()

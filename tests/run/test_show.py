@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import time
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -16,13 +17,14 @@ from small import dataset, labels_for, network, points
 import elbowroom as er
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
-from elbowroom.network.graph import About, Network
+from elbowroom.network.graph import About, Network, Origin
 from elbowroom.run import progress, show
+from elbowroom.run.digits import at_most, between, near
 from elbowroom.run.files import Plan, Run
 from elbowroom.run.lock import locked
 from elbowroom.run.runner import Start, run_dataset
 from elbowroom.run.settings import Settings
-from elbowroom.run.summary import Tally, cap_in_words, summarise
+from elbowroom.run.summary import Found, Tally, cap_in_words, summarise
 
 NET = network()
 NAMED = Network(NET.nodes, NET.decision, About(("age [a]", "income\x1b[31m"), ("low", "middle", "high")))
@@ -80,7 +82,7 @@ def test_examples_are_few():
     certs = er.certify(NET, points(9), (labels_for(NET, points(9)) + 1) % 3)
     tally.add(certs)
     assert [k for k, _ in tally.examples["misclassified"]] == [0, 1, 2]
-    found = summarise(tally, Plan(9, 9), "Box")
+    found = summarise(tally, Plan(9, 9), Found("Box", "Box", None, []))
     assert found["ratio"] is None and found["ratios"] is None and found["uniform"] is None
     assert found["accuracy"] == 0 and found["cap"] == "not stated"
 
@@ -113,7 +115,9 @@ def test_one_input(finished, capsys):
     said = capsys.readouterr().out
     assert said.startswith("input 8 (row 8): certified\nlabel that stays: ")
     assert "age [a]" in said and "income\\x1b[31m" in said and "\x1b" not in said
-    assert f"{first['lower']:.6g}" in said and f"{first['half_width']:.6g}" in said
+    assert all(end in said for end in between(first["lower"], first["upper"]))
+    assert at_most(first["half_width"]) in said
+    assert said.splitlines()[-1].startswith("elbowroom check proves this again; stated by the run, and not proved: ")
     show.show_input(found, 1)
     assert "... and 1 more features with more room" in capsys.readouterr().out
 
@@ -141,7 +145,7 @@ def test_saved_certificates_of_other_shapes(tmp_path, capsys, region):
     said = capsys.readouterr().out
     assert "cap on eps: not stated" in said and "input 2: certified" in said
     assert ("direction 0" if region.rotated else "feature 0") in said
-    assert " from " not in said.replace("to from", "")
+    assert (" from " in said) == region.rotated  # a rotated box has ends in its directions, an ellipsoid has none
 
 
 def test_coordinates_along_directions(tmp_path):
@@ -152,6 +156,83 @@ def test_coordinates_along_directions(tmp_path):
     found = show.one_input(Run.open(tmp_path), 1)
     values = {f["feature"]: f["value"] for f in found["features"]}
     assert values == pytest.approx({f"direction {k}": float(x[1] @ basis[:, k].numpy()) for k in range(2)})
+
+
+def test_ends_along_directions(tmp_path):
+    """Between them each direction may move whatever the others do; the input need not be in the middle."""
+    basis = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=torch.float64)
+    certs = er.certify(NET, points(4), region=er.Oblique(basis, er.Box(asymmetric=True)))
+    certs.save(tmp_path)
+    assert certs.certified.all() and bool((certs.center != certs.x).any())
+    for k in range(4):
+        features = sorted(show.one_input(Run.open(tmp_path), k)["features"], key=lambda f: f["number"])
+        lower, upper = (torch.tensor([f[end] for f in features], dtype=torch.float64) for end in ("lower", "upper"))
+        torch.testing.assert_close((lower + upper) / 2, certs.center[k] @ basis)
+        torch.testing.assert_close((upper - lower) / 2, certs.eps[k])
+        share = torch.rand(200, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(k)).round()
+        decided = NET.decide(NET((lower + share * (upper - lower)) @ basis.T))
+        assert (decided == certs.labels[k]).all()
+
+
+def test_the_origin_is_told_as_stated(tmp_path, capsys):
+    origin = Origin(
+        "model.onnx", "ab" * 32, {"input_shape": [2], "mean": [0.5, 0.25], "decision": "max"}, ("compared",)
+    )
+    net = Network(NET.nodes, NET.decision, About(notes=("a softmax was left off",), origin=origin))
+    er.certify(net, points(3)).save(tmp_path)
+    run = Run.open(tmp_path)
+    told = "read from model.onnx (sha256 abababababab), with mean 0.5,0.25\n  a softmax was left off\n  compared\n"
+    show.show_status(show.status_of(run))
+    assert f"as the run states: {told}" in capsys.readouterr().out
+    show.show_summary(show.summary_of(run))
+    assert capsys.readouterr().out.endswith(f"and its network:\n  {told}")
+    assert show.summary_of(run)["origin"][1:] == ["a softmax was left off", "compared"]
+
+
+def test_what_a_run_states_of_itself_can_be_printed(finished, capsys):
+    """Names of data are text from a file like any other."""
+    data = {**finished.plan.data, "name": "data\x1b[2J"}
+    show.show_status(show.status_of(dataclasses.replace(finished, plan=dataclasses.replace(finished.plan, data=data))))
+    assert "data: data\\x1b[2J\n" in capsys.readouterr().out
+
+
+def test_specifications_are_told(tmp_path, capsys):
+    net, x = NET, torch.from_numpy(points(2))
+    for spec, words in (
+        (er.outputs_within(net(x), 5.0), "what holds: 6 conditions on the outputs"),
+        (er.label_in([0, 1], 3), "what holds: 1 condition on the outputs"),
+    ):
+        certs = er.certify(net, x, spec=spec)
+        certs.save(tmp_path)
+        k = int(certs.certified.nonzero()[0])
+        show.show_input(show.one_input(Run.open(tmp_path), k), 5)
+        said = capsys.readouterr().out
+        assert words in said and "label" not in said
+
+
+def test_execution_is_told(tmp_path, capsys):
+    er.certify(NET, points(2), deployed="float32").save(tmp_path)
+    run = Run.open(tmp_path)
+    show.show_summary(show.summary_of(run))
+    assert "region Box, for the network as executed in float32; sizes" in capsys.readouterr().out
+    show.show_input(show.one_input(run, 0), 5)
+    assert ", for the network as executed in float32\n" in capsys.readouterr().out
+
+
+def test_printed_numbers_are_rounded_inwards():
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        low = float(rng.normal() * 10.0 ** rng.integers(-8, 8))
+        high = low + abs(low) * float(10.0 ** rng.uniform(-12, 2))
+        ends = between(low, high)
+        assert Decimal(low) <= Decimal(ends[0]) <= Decimal(ends[1]) <= Decimal(high)
+        assert Decimal(ends[1]) - Decimal(ends[0]) >= Decimal("0.989") * (Decimal(high) - Decimal(low))
+        assert Decimal(at_most(low)) <= Decimal(low) < Decimal(at_most(low)) + abs(Decimal(low)) * Decimal("2e-5")
+        assert abs(float(near(low, high - low)) - low) <= 0.01 * (high - low)
+    assert between(0.5, 0.5) == ("0.5", "0.5") and near(1 / 3, 0.0) == "0.333333" and at_most(0.3) == "0.299999"
+    assert (
+        between(1 / 3, 1 / 3) == ("0.333333", "0.333333") and at_most(math.nan) == "nan" and at_most(math.inf) == "inf"
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,7 +251,7 @@ def test_extents_have_their_names(tmp_path, capsys, region, head, sizes):
     said = capsys.readouterr().out
     assert f"geometric mean of an input's {sizes}, then" in said
     cut = head == "half-width"
-    assert ("may stick out of the domain; what is claimed is their part inside it" in said) == (not cut)
+    assert ("may stick out of the domain; they are certified whole" in said) == (not cut)
     show.show_input(show.one_input(run, 1), 5)
     said = capsys.readouterr().out
     assert head in said and f"geometric mean of the {sizes} " in said

@@ -1,9 +1,9 @@
 """`check`: certificates proved again, by code that shares nothing with the code that found them.
 
-What is proved of a certificate: the region is the one its numbers state (the input lies in it, its extents and their
-geometric mean are no larger than the corners allow), and on all of it the specification holds strictly, for the
-network with the stated hash. Stored margins, uniform radius, ratio and log-volume are reports of the search and are
-not proved.
+What is proved of a certificate: the region is the one its numbers state (the input lies in it; centre, extents, their
+geometric mean and the log-volume are what corners or radii give, and extents of boxes never more), and on all of it the
+specification holds strictly, for the network with the stated hash. Stored margins, uniform radius, ratio and marks of
+caps are reports of the search and are not proved; nor are the names of features and classes.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from elbowroom.torch_modes import in_own_modes
 
 ARITHMETICS = ("float64", "arb")
 BATCH = 64
+_MOST_ROWS = 1 << 25  # numbers in the rows of one batch's specification
 _NEAR = 1e-9  # how far an input may be outside a rotated region, whose centre is rounded; it is then proved by itself
-_ORTHOGONAL = 1e-4
+_ROUNDED = 2.0**-50  # relative: what rounding a corner's half or middle costs at most
+_SAME = 1e-9  # relative: sizes that differ by no more are the same, computed in another order
 
 Prove = Callable[[Area, Tensor, Tensor, Tensor, Hints], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class CheckReport:
-    """What `check` found, per input; true if no certificate failed."""
+    """What `check` found, per input; true if there are certificates, all of them proved, and none is missing."""
 
     checked: Tensor  # b: which inputs have a certificate
     passed: Tensor  # b: which certificates were proved again
@@ -43,13 +45,14 @@ class CheckReport:
     message: tuple[str, ...]  # why not, in words; empty where the certificate passed
     arithmetic: str
     deployed: str | None
+    missing: int = 0  # inputs of the run they were read from that are still to be certified
     seconds: float = field(default=0.0, repr=False)
 
     def __len__(self) -> int:
         return len(self.message)
 
     def __bool__(self) -> bool:
-        return not self.failures
+        return bool(self.passed.any()) and not self.failures and not self.missing
 
     @property
     def failures(self) -> tuple[int, ...]:
@@ -65,6 +68,8 @@ class CheckReport:
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
         how = self.arithmetic + (f", as executed in {self.deployed}" if self.deployed else "")
         text = f"CheckReport({counts}; {how}"
+        if self.missing:
+            text += f"; incomplete: {self.missing} more inputs are still to be certified"
         if self.failures:
             text += f"; first failure: input {self.failures[0]}, {self.message[self.failures[0]]}"
         return text + ")"
@@ -79,7 +84,7 @@ def check(
     device: str | torch.device = "cpu",
     progress: Callable[[int], None] | None = None,
 ) -> CheckReport:
-    """Proves every certificate again.
+    """Proves every certificate again. The report is true where there is at least one, and all are proved.
 
     `net`: the network they should speak of, by default the one they carry; refused if its hash is not the one they
     state. `arithmetic`: "float64", the strict check that counts its own rounding, or "arb", ball arithmetic by
@@ -107,16 +112,16 @@ def check(
     pending = [k for k, fault in enumerate(message) if not fault]
     tell = progress or (lambda count: None)
     tell(len(certs) - len(pending))
-    batch = BATCH if arithmetic == "float64" else 1
+    rows = net.n_outputs * (net.n_outputs - 1 if certs.spec_group is None else len(certs.spec_group))
+    batch = max(1, min(BATCH, _MOST_ROWS // max(1, rows))) if arithmetic == "float64" else 1
     for start in range(0, len(pending), batch):
         index = torch.tensor(pending[start : start + batch])
         margins[index], passed[index] = _prove_again(certs, net, index, *attempts)
         for k in index[~passed[index]].tolist():
             message[k] = _why_not(certs, net, k, margins[k])
         tell(len(index))
-    return CheckReport(
-        certs.certified, passed, margins, tuple(message), arithmetic, deployed, time.perf_counter() - started
-    )
+    seconds = time.perf_counter() - started
+    return CheckReport(certs.certified, passed, margins, tuple(message), arithmetic, deployed, certs.missing, seconds)
 
 
 def _network_of(certs: Certificates, net: Network | None) -> Network:
@@ -173,26 +178,55 @@ def _faults(certs: Certificates, net: Network) -> list[str]:
         right = (certs.labels >= 0) & (certs.labels < net.n_outputs)
         good.append((f"its label is not one of the classes 0 to {net.n_outputs - 1}", right))
     good.append(("an extent (eps) is negative", (eps >= 0).all(1)))
+    size = _size(certs)
     if certs.lower is not None and certs.upper is not None:
         lower, upper = certs.lower.flatten(1), certs.upper.flatten(1)
         good.append(("the lower corner is above the upper one", (lower <= upper).all(1)))
         good.append(("the input lies outside the region", ((lower <= x) & (x <= upper)).all(1)))
         good.append(("the centre lies outside the region", ((lower <= center) & (center <= upper)).all(1)))
         good.append(("an extent (eps) is more than half the box's width", _at_most_half(eps, lower, upper).all(1)))
+        good.extend(size)
+        middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
+        in_the_middle = (center - middle).abs() <= _SAME * half + _ROUNDED * middle.abs()
+        good.append(("the centre is not the middle of the box", in_the_middle.all(1)))
+        whole = eps >= half * (1 - _ROUNDED) - torch.finfo(eps.dtype).tiny
+        good.append(("an extent (eps) is less than half the box's width", whole.all(1)))
     else:
-        straight = certs.basis is None or _is_orthogonal(certs.basis)
+        straight = certs.orthogonal
         good.append(("the basis is not orthogonal, so extents mean nothing", torch.full((len(x),), straight)))
         if straight:
             inside = _is_near(x - center, eps, NORMS[certs.settings["p"]], certs.basis, x)
             good.append(("the input lies outside the region", inside))
-    # Features that must not move have no extent, and do not count.
-    log = torch.where(eps > 0, eps, 1.0).log().sum(1) / (eps > 0).sum(1).clamp_min(1)
-    fair = (certs.geomean.log() <= log + 1e-9) & (eps > 0).any(1)
-    good.append(("its geometric mean is more than its extents give", fair | (certs.geomean == 0)))
+        if certs.settings["p"] != "inf":  # extents are read as those around the input
+            good.append(("the input is not the region's centre", (x == center).all(1)))
+        good.extend(size)
     message = [""] * len(x)
     for why, ok in reversed(good):
         message = [old if fine else why for old, fine in zip(message, ok.tolist())]
     return [why if s == "certified" else f"no certificate: {s}" for why, s in zip(message, certs.status)]
+
+
+def _size(certs: Certificates) -> list[tuple[str, Tensor]]:
+    """What may be wrong about a region's stated size, and where it is right, `b`."""
+    eps = certs.eps.flatten(1)
+    # Features that must not move have no extent, and do not count.
+    free = eps > 0
+    n = free.sum(1).double()
+    log = torch.where(n > 0, torch.where(free, eps, 1.0).log().sum(1) / n, -torch.inf)
+    unit = {
+        "inf": n * math.log(2),
+        2: n / 2 * math.log(math.pi) - torch.lgamma(n / 2 + 1),
+        1: n * math.log(2) - torch.lgamma(n + 1),
+    }[certs.settings["p"]]
+    good = []
+    for name, stated, right in (
+        ("geometric mean", certs.geomean.log(), log),
+        ("log-volume", torch.where(n > 0, certs.log_volume / n, certs.log_volume), log + unit / n.clamp_min(1)),
+    ):
+        slack = _SAME * (1 + right.abs().nan_to_num(posinf=0.0))
+        good.append((f"its {name} is more than its extents give", stated <= right + slack))
+        good.append((f"its {name} is less than its extents give", stated >= right - slack))
+    return good
 
 
 def _at_most_half(eps: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
@@ -201,11 +235,6 @@ def _at_most_half(eps: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     other = width - upper
     error = (upper - (width - other)) - (lower + other)  # what rounding took from the width, exactly (Knuth)
     return (2 * eps < width) | ((2 * eps == width) & (error >= 0))
-
-
-def _is_orthogonal(basis: Tensor) -> bool:
-    off = (basis.T @ basis - torch.eye(len(basis), dtype=basis.dtype)).abs().max()
-    return bool(off < _ORTHOGONAL)
 
 
 def _is_near(moved: Tensor, eps: Tensor, p: float, basis: Tensor | None, x: Tensor) -> Tensor:

@@ -92,13 +92,22 @@ def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
         )
     head = {
         "format": FORMAT, "version": VERSION, "hash": network_hash(net), "decision": net.decision,
-        **{what: _written_names(what, getattr(net.about, what)) for what in _NAMES},
-        "origin": _written_origin(net.about.origin),
+        **_written_about(net.about),
     }  # fmt: skip
     lines = ",\n".join(json.dumps(node, allow_nan=False) for node in nodes)  # for people: a line per node
     text = f'{json.dumps(head, indent=1)[:-2]},\n "nodes": [\n{lines}\n]}}\n'
     write_archive(target, {_GRAPH: text.encode()}, arrays)
     return target
+
+
+def about_hash(net: Network) -> str:
+    """Of what is no part of the network's hash: names, notes and origin, as its file holds them."""
+    return digest(_written_about(net.about))
+
+
+def _written_about(about: About) -> dict[str, Any]:
+    names = {what: _written_names(what, getattr(about, what)) for what in _NAMES}
+    return {**names, "origin": _written_origin(about.origin)}
 
 
 def _written_names(what: str, given: tuple[str, ...] | None) -> list[str] | None:
@@ -399,4 +408,4 @@ def _refuse_dead_ends(nodes: Sequence[Node], where: str) -> None:
             raise InputError(f"{where}: node {k} ({node.name}) leads nowhere")
 
 
-__all__ = ["OPERATIONS", "SUFFIX", "load_network", "network_hash", "save_network"]
+__all__ = ["OPERATIONS", "SUFFIX", "about_hash", "load_network", "network_hash", "save_network"]

@@ -21,7 +21,7 @@ from elbowroom.run.interrupt import on_signals
 from elbowroom.run.progress import display
 from elbowroom.run.runner import run_dataset
 from elbowroom.run.settings import Settings, read_config
-from elbowroom.run.show import how_to_go_on, region_of, show_summary
+from elbowroom.run.show import found_by, how_to_go_on, show_summary
 from elbowroom.run.summary import summarise
 
 NOTHING_TRIED, INTERRUPTED = 1, 130
@@ -35,7 +35,7 @@ def certify_command(
     out, given, where = _given(flags, out, config)
     settings, own_network = Settings.of(given, where), False
     if resume and (settings.model is None or settings.data is None) and (out / HEADER).exists():
-        # What was not said is as it was when the run was begun.
+        # What was not said is as it was when the run was begun; but for the machine and for trust, which no file gives.
         stored = Settings.of(Run.open(out).plan.settings or {})
         settings = dataclasses.replace(stored, **{name: getattr(settings, name) for name in given})
         own_network = "model" not in given
@@ -44,6 +44,8 @@ def certify_command(
     if settings.data is None or (settings.model is None and not own_network):
         raise InputError("give a model and data: elbowroom certify MODEL DATA --out RUN")
     settings = settings.settled()
+    if own_network and not quiet and "data" not in given:
+        print(f"going on with {out}: its own network, and the data that it names, {settings.data}", file=sys.stderr)
     if own_network:
         net = load_network(out / NETWORK)
         data = _data(settings, net)
@@ -59,7 +61,7 @@ def certify_command(
         return INTERRUPTED
     finally:
         watch.end()
-    summary = summarise(outcome.tally, outcome.run.plan, region_of(outcome.run))
+    summary = summarise(outcome.tally, outcome.run.plan, found_by(outcome.run))
     if as_json:
         print(json.dumps(summary, indent=1))
     elif not quiet:

@@ -10,10 +10,10 @@ All but the parts is written first. Then parts come one by one, each whole or no
 `k * part_rows` and following of the plan's `inputs`. A run is complete when all parts are there, and can be read at
 any time.
 
-A row's checksum is the sha256 of the digest of `claim` (which has the network's hash, the settings and digests of the
-shared arrays) followed by the row's own columns in the order of the file: numbers as 8 bytes each, little end first,
-booleans as one byte, text as its length in 8 bytes and its UTF-8. Checksums find damage and careless changes. A forger
-can recompute them; what he cannot make is a proof, see `elbowroom.check`.
+A row's checksum is the sha256 of the digest of `claim` (which has the network's hash, a digest of its names and origin,
+the settings and digests of the shared arrays) followed by the row's own columns in the order of the file: numbers as 8
+bytes each, little end first, booleans as one byte, text as its length in 8 bytes and its UTF-8. Checksums find damage
+and careless changes. A forger can recompute them; what he cannot make is a proof, see `elbowroom.check`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import hashlib
 import math
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,17 +32,19 @@ import numpy as np
 import torch
 
 from elbowroom import __version__
-from elbowroom.archive import Archive, canonical_json, digest, parse_json, replace_file, write_archive
+from elbowroom.archive import Archive, canonical_json, digest, parse_json, read_file, replace_file, write_archive
 from elbowroom.certificate import Certificates
 from elbowroom.errors import InputError
-from elbowroom.network.files import load_network, network_hash, save_network
+from elbowroom.network.files import about_hash, load_network, network_hash, save_network
 from elbowroom.network.graph import Network
 from elbowroom.run import parts
 from elbowroom.run.lock import locked
 from elbowroom.run.settings import Settings
 
 FORMAT, VERSION = "elbowroom-run", 3
-PART_BYTES = 1 << 28  # of numbers in one part at most, before compression
+PART_BYTES = 1 << 28  # of numbers in one part at most, before compression, but for
+ROW_BYTES = 1 << 30  # one row, which is a part of its own if it must be
+_MOST_JSON = 1 << 25  # bytes of run.json
 KEPT = (
     "labels",
     "decisions",
@@ -93,15 +96,18 @@ class Run:
             raise InputError(f"the network was changed since it was certified: its hash is {found}, not {stated}")
         arrays = _shared_arrays(certs)
         claim = _claim(certs, arrays)
+        _refuse_too_much(claim, plan, "part_rows (--part-rows)")
+        head: dict[str, Any] = {
+            "format": FORMAT, "version": VERSION, "claim": claim, "plan": vars(plan), "packages": _packages()
+        }  # fmt: skip
+        text = canonical_json({**head, "checksum": digest(head)}, indent=1)
+        if len(text) > _MOST_JSON:
+            raise InputError(f"the plan would take {len(text):,} bytes in {HEADER}, which holds {_MOST_JSON:,}")
         _remove_run(target)
         make_folder(target / "parts")
         save_network(net, target / NETWORK)
         if arrays:
             write_archive(target / SHARED, {}, {f"{name}.npy": array for name, array in arrays.items()})
-        head: dict[str, Any] = {
-            "format": FORMAT, "version": VERSION, "claim": claim, "plan": vars(plan), "packages": _packages()
-        }  # fmt: skip
-        text = canonical_json({**head, "checksum": digest(head)}, indent=1)
         replace_file(target / HEADER, lambda file: file.write(text))
         return Run(target, claim, plan, net, _read_shared(target / SHARED, claim))
 
@@ -111,12 +117,9 @@ class Run:
         unknown."""
         source = Path(folder)
         where = f"{source / HEADER}"
-        try:
-            head = parse_json((source / HEADER).read_bytes(), where)
-        except FileNotFoundError:
-            raise InputError(f"{source} holds no run: {HEADER} is missing") from None
-        except OSError as error:
-            raise InputError(f"{where} cannot be read: {error.strerror or error}") from None
+        if not (source / HEADER).exists():
+            raise InputError(f"{source} holds no run: {HEADER} is missing")
+        head = parse_json(read_file(source / HEADER, _MOST_JSON), where)
         if head.get("format") != FORMAT:
             raise InputError(f"{where}: the format is {head.get('format')!r}, not {FORMAT!r}")
         if head.get("version") != VERSION:
@@ -134,8 +137,11 @@ class Run:
                 f"{source / NETWORK} is not the network that was certified: its hash is {found}, "
                 f"not {claim['network_hash']!r}"
             )
+        if about_hash(net) != claim["about"]:
+            raise InputError(f"{source / NETWORK}: the names or the origin of the network are not those of the run")
         if [list(net.input_shape), net.n_outputs] != [claim["input_shape"], claim["outputs"]]:
             raise InputError(f"{where}: the claim is about another shape of inputs or outputs than the network has")
+        _refuse_too_much(claim, plan, f"{where}: plan: part_rows")
         return Run(source, claim, plan, net, _read_shared(source / SHARED, claim))
 
     @property
@@ -155,7 +161,8 @@ class Run:
             return []
         except OSError as error:
             raise InputError(f"{self.folder / 'parts'} cannot be read: {error.strerror or error}") from None
-        return [k for k in range(self.n_parts) if _name(k) in names]
+        numbers = {int(m[1]) for m in map(_NAME.fullmatch, names) if m}
+        return sorted(k for k in numbers if k < self.n_parts and _name(k) in names)
 
     def last_written(self) -> float | None:
         """When the newest part was written, in seconds since 1970; None where there is none."""
@@ -170,7 +177,7 @@ class Run:
         arrays = {name: getattr(certs, name).numpy() for name in self.claim["shared"]}
         stated = _claim(certs, arrays)
         for name in _CLAIM:
-            if stated[name] != self.claim[name]:
+            if name != "about" and stated[name] != self.claim[name]:  # names and origin are those of the run's network
                 raise InputError(
                     f"these certificates do not belong into {self.folder}: their {name} is {stated[name]}, "
                     f"not {self.claim[name]}"
@@ -182,17 +189,18 @@ class Run:
     def read(self, *numbers: int) -> Certificates:
         """The certificates of some parts, checked against their checksums."""
         columns, shape = parts.columns_of(self.claim), self.claim["input_shape"]
-        found = [parts.no_rows(columns)]
+        found = []
         for k in numbers:
             rows = self.rows(k)
             found.append(parts.read_part(self._path(k), columns, self._seal(k), len(rows), rows.start))
+        found = found or [parts.no_rows(columns)]
         values: dict[str, Any] = {"lower": None, "upper": None, **self.shared}
         for name, column in columns.items():
             pieces = [part[name] for part in found]
             if column.kind == "text":
                 values[name] = tuple(text for piece in pieces for text in piece)
                 continue
-            tensor = torch.from_numpy(np.concatenate(pieces))
+            tensor = torch.from_numpy(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
             if name in parts.PER_FEATURE:
                 tensor = tensor.reshape(len(tensor), *shape)
             elif name == "spec_rows":
@@ -270,6 +278,9 @@ def _name(part: int) -> str:
     return f"part-{part:05d}.parquet"
 
 
+_NAME = re.compile(r"part-([0-9]{5,13})\.parquet")
+
+
 # --- what is the same for all rows
 
 
@@ -289,6 +300,7 @@ def _claim(certs: Certificates, shared: Mapping[str, np.ndarray]) -> dict[str, A
     group = certs.spec_group
     return {
         "network_hash": certs.settings["network_hash"],
+        "about": about_hash(certs.network) if certs.network else "",
         "settings": settings,
         "input_shape": list(certs.x.shape[1:]),
         "outputs": certs.network.n_outputs if certs.network else 0,
@@ -300,7 +312,9 @@ def _claim(certs: Certificates, shared: Mapping[str, np.ndarray]) -> dict[str, A
     }
 
 
-_CLAIM = ("network_hash", "settings", "input_shape", "outputs", "margins", "boxes", "index", "groups", "shared")
+_CLAIM = (
+    "network_hash", "about", "settings", "input_shape", "outputs", "margins", "boxes", "index", "groups", "shared",
+)  # fmt: skip
 
 
 def _refuse_odd_claim(claim: Any, where: str) -> None:
@@ -308,12 +322,13 @@ def _refuse_odd_claim(claim: Any, where: str) -> None:
 
     def must(good: bool, name: str) -> None:
         if not good:
-            raise InputError(f"{where}: claim: {name} cannot be {claim[name]!r}")
+            raise InputError(f"{where}: claim: {name} cannot be {claim[name]!r:.80}")
 
     def counts(value: Any) -> bool:
         return isinstance(value, list) and all(_is_count(n) for n in value)
 
     must(isinstance(claim["network_hash"], str), "network_hash")
+    must(isinstance(claim["about"], str), "about")
     must(isinstance(claim["settings"], dict) and "network_hash" not in claim["settings"], "settings")
     must(counts(claim["input_shape"]), "input_shape")
     must(_is_count(claim["outputs"]), "outputs")
@@ -325,6 +340,17 @@ def _refuse_odd_claim(claim: Any, where: str) -> None:
     if claim["groups"] is not None:
         known += tuple(names | {"spec_rows", "spec_offset"} for names in known)
     must(isinstance(claim["shared"], dict) and set(claim["shared"]) in known, "shared")
+
+
+def _refuse_too_much(claim: dict[str, Any], plan: Plan, what: str) -> None:
+    """Refuses parts that would take more memory than a part may."""
+    each, rows = parts.bytes_per_row(parts.columns_of(claim)), min(plan.part_rows, plan.inputs)
+    if each > ROW_BYTES:
+        raise InputError(
+            f"one certificate of this network takes {each:,} bytes; a run holds at most {ROW_BYTES:,} each"
+        )
+    if rows > max(1, PART_BYTES // each):
+        raise InputError(f"{what} can be {max(1, PART_BYTES // each):,} at most for this network, got {rows:,}")
 
 
 def _plan(plan: Any, where: str) -> Plan:
@@ -348,8 +374,21 @@ def _plan(plan: Any, where: str) -> Plan:
         if not fine:
             raise InputError(f"{where}: {name} cannot be {str(plan[name])[:80]}")
     if plan["settings"] is not None:
-        Settings.of(plan["settings"], lambda name: f"{where}: {name}")
+        _refuse_odd_settings(plan["settings"], where)
     return Plan(**plan)
+
+
+def _refuse_odd_settings(settings: dict[str, Any], where: str) -> None:
+    """Settings are stored as they are used, and those of the machine or of trust are not."""
+    try:
+        found = Settings.of(settings, lambda name: f"{where}: {name}").stored()
+    except RecursionError:
+        raise InputError(f"{where}: settings nest too deep") from None
+    for name, value in settings.items():
+        if name not in found:
+            raise InputError(f"{where}: {name} has no place in a run's file; it is given anew each time")
+        if value is not None and canonical_json(found[name]) != canonical_json(value):
+            raise InputError(f"{where}: {name} cannot be {str(value)[:80]}")
 
 
 def _read_shared(path: Path, claim: dict[str, Any]) -> dict[str, Any]:

@@ -13,12 +13,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from elbowroom.archive import replace_file
+from elbowroom.archive import read_file, replace_file
 from elbowroom.certificate import STATUSES, Certificates
 from elbowroom.errors import InputError
+from elbowroom.run.pages import Odd, Unpacked, unpacked
 
 PER_FEATURE = ("x", "eps", "center", "lower", "upper", "capped")
+TEXT_BYTES = 2000  # of a message in a part at most, in UTF-8
 _BINARY = {"float64": "<f8", "int64": "<i8", "bool": "|u1"}
+_CHECKSUM = 32  # bytes
+_BESIDE = 1 << 13  # bytes of schema, headers and the like, per column
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def write_part(path: Path, certs: Certificates, columns: Mapping[str, Column], s
     def write(file: Any) -> None:
         parquet.write_table(
             table, file, compression="zstd", use_dictionary=False, use_byte_stream_split=split,
-            write_page_checksum=True, write_statistics=False,
+            write_page_checksum=True, write_statistics=False, data_page_version="1.0",
         )  # fmt: skip
 
     replace_file(path, write)
@@ -111,20 +115,23 @@ def read_part(path: Path, columns: Mapping[str, Column], seal: Seal, rows: int, 
     """The rows by column: text as lists, numbers as arrays `rows` or `rows x width`. `first`: the number of row 0."""
     pa, parquet = pyarrow()
     schema = _schema(columns, seal)
+    needed = {name: rows * _bytes_of(column) for name, column in columns.items()}
+    data = read_file(path, 2 * sum(needed.values()) + (len(columns) + 1) * (_BESIDE + rows * _CHECKSUM))
     try:
-        if rows * 32 > path.stat().st_size:  # checksums do not compress
+        if rows * _CHECKSUM > len(data):  # which do not compress
             raise InputError(f"{path} is too small for the {rows} rows that run.json speaks of")
-        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        unpacking = unpacked(data)
+        with parquet.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
             _refuse_other_columns(file.schema_arrow, schema, path)
             if file.metadata.num_rows != rows:
                 raise InputError(f"{path} has {file.metadata.num_rows} rows; run.json speaks of {rows}")
-            table = file.read()
-        found = {name: _column_of(table.column(name), column, rows) for name, column in columns.items()}
-        stored = table.column("checksum").to_pylist()
+            _refuse_bombs(unpacking, columns, rows)
+            found = {}
+            for name, column in columns.items():  # one by one, so that none is held twice for long
+                found[name] = _column_of(file.read(columns=[name]).column(name), column, rows)
+            stored = file.read(columns=["checksum"]).column("checksum").to_pylist()
     except InputError:
         raise
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing") from None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
         raise InputError(f"{path} is damaged: {error}") from None
     numbers = found["index"] if "index" in found else range(first, first + rows)
@@ -137,6 +144,21 @@ def read_part(path: Path, columns: Mapping[str, Column], seal: Seal, rows: int, 
         if status not in STATUSES:
             raise InputError(f"{path}: input {numbers[k]} (row {k}) has the unknown status {status!r}")
     return found
+
+
+def _bytes_of(column: Column) -> int:
+    """Per row at most, unpacked: numbers take 8 bytes, text its length besides."""
+    return 4 + TEXT_BYTES if column.kind == "text" else 8 * max(1, column.width or 1)
+
+
+def _refuse_bombs(found: Mapping[str, Unpacked], columns: Mapping[str, Column], rows: int) -> None:
+    """Refuses a part whose pages unpack to more than its rows need, before any is unpacked."""
+    for name, column in {**columns, "checksum": Column("int64", _CHECKSUM // 8)}.items():
+        values = rows * (column.width or 1 if name in columns else 1)
+        if name not in found or found[name].values != values:
+            raise Odd(f"the pages of the column {name!r} do not speak of {values:,} values")
+        if found[name].size > 2 * rows * _bytes_of(column) + _BESIDE:
+            raise Odd(f"the column {name!r} unpacks to {found[name].size:,} bytes, more than {rows:,} rows need")
 
 
 def no_rows(columns: Mapping[str, Column]) -> dict[str, Any]:
@@ -152,6 +174,8 @@ def _values(certs: Certificates, columns: Mapping[str, Column]) -> dict[str, Any
     found: dict[str, Any] = {}
     for name, column in columns.items():
         value = getattr(certs, name)
+        if column.kind == "text":
+            value = [text.encode()[:TEXT_BYTES].decode(errors="ignore") for text in value]
         if isinstance(value, Tensor):
             shape = (len(certs),) if column.width is None else (len(certs), column.width)
             value = value.detach().reshape(shape).numpy()

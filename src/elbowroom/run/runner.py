@@ -236,7 +236,7 @@ def _plan(data: Dataset, settings: Settings, rows: np.ndarray, part_rows: int) -
     numbers = rows.tolist()
     ids = [data.ids(k) for k in numbers]
     tell = sum(map(len, ids)) <= _MOST_IDS and ids != [str(k) for k in numbers]
-    return Plan(len(rows), part_rows, about, settings.plain(), ids if tell else None)
+    return Plan(len(rows), part_rows, about, settings.stored(), ids if tell else None)
 
 
 def _good_rows(net: Network, settings: Settings, inputs: int) -> int:
@@ -263,9 +263,11 @@ def _same(run: Run, wanted: Plan, settings: Settings, sample: Certificates) -> R
     differing = []
     if run.claim["network_hash"] != sample.settings["network_hash"]:
         differing.append("another network")
+    elif _names(run.network) != _names(sample.network):
+        differing.append("other names of features or classes")
     if plan.data["digest"] != wanted.data["digest"]:
         differing.append(f"other data (then {plan.data['name']}, now {wanted.data['name']})")
-    elif plan.data["selection"] != wanted.data["selection"]:
+    elif (plan.data["selection"], plan.inputs) != (wanted.data["selection"], wanted.inputs):
         differing.append(f"another choice of inputs (then {plan.inputs}, now {wanted.inputs} of them)")
     elif plan.data["labels"] != wanted.data["labels"]:
         differing.append("other labels")
@@ -280,6 +282,11 @@ def _same(run: Run, wanted: Plan, settings: Settings, sample: Certificates) -> R
     if differing:
         raise InputError(f"{run.folder} was begun with something else: {'; '.join(differing)}; choose another folder")
     return run
+
+
+def _names(net: Network | None) -> list[tuple[str, ...]]:
+    """As a network's file holds them."""
+    return [] if net is None else [printable(names or ()) for names in (net.about.features, net.about.classes)]
 
 
 def _shown(value: Any) -> str:

@@ -109,6 +109,10 @@ class Settings:
         """By name, as JSON holds them."""
         return dataclasses.asdict(self)
 
+    def stored(self) -> dict[str, Any]:
+        """Those that a run keeps. What is a matter of this machine or of trust never comes from a file."""
+        return {name: value for name, value in self.plain().items() if name not in _OF_THE_MOMENT}
+
     def claim(self) -> dict[str, Any]:
         """Those that say what is certified, and how it is looked for: a run has the same ones from start to end."""
         return {name: value for name, value in self.plain().items() if name in _CLAIM}
@@ -162,6 +166,7 @@ _CLAIM = (
     "predicted", "within", "region", "domain", "max_eps", "frozen", "importance", "bounds", "margin", "solver",
     "solver_options", "delta", "precision", "deployed",
 )  # fmt: skip
+_OF_THE_MOMENT = ("trust_pickle", "device", "memory", "batch", "engine", "workers", "address")
 
 
 def read_config(path: str | Path) -> dict[str, Any]:

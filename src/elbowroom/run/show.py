@@ -1,4 +1,8 @@
-"""A run for people and for programs: where it stands, what it found, and the room of one input's features."""
+"""A run for people and for programs: where it stands, what it found, and the room of one input's features.
+
+Nothing is proved here. What is shown of regions and labels comes from the fields that `elbowroom check` proves again,
+and sizes from what it compares with them; all else is the run's own statement, and the last lines say so.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,23 @@ import math
 import time
 from typing import Any
 
+import torch
+
 from elbowroom.axes import looks_channels_last
 from elbowroom.certificate import Certificates
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
+from elbowroom.run.digits import at_most, between, near
 from elbowroom.run.files import Run
 from elbowroom.run.lock import held_since, holder
+from elbowroom.run.origin import origin_lines
 from elbowroom.run.progress import in_words
-from elbowroom.run.summary import EXTENTS, HALF_WIDTH, QUANTILES, REACH, Tally, extent_of, summarise
+from elbowroom.run.summary import EXTENTS, HALF_WIDTH, QUANTILES, REACH, Found, Tally, extent_of, summarise
 
 _BAR = 40  # characters of the longest bar of a histogram
 _FEW = 10  # ratios that need no histogram
+# What `one_input` has that no proof speaks of.
+_STATED = ("input", "name", "message", "class", "uniform", "ratio", "margin", "features: feature", "features: capped")
 
 
 def status_of(run: Run) -> dict[str, Any]:
@@ -30,6 +40,7 @@ def status_of(run: Run) -> dict[str, Any]:
         "run": str(run.folder),
         "network": repr(run.network),
         "network_hash": run.claim["network_hash"],
+        "origin": origin_lines(run.network),
         "data": data.get("name"),
         "inputs": run.plan.inputs,
         "done": done,
@@ -48,8 +59,9 @@ def show_status(status: dict[str, Any]) -> None:
     share = status["done"] / status["inputs"] if status["inputs"] else 1.0
     print(f"run: {status['run']}")
     print(f"network: {status['network']}")
+    _show_origin(status["origin"], "as the run states: ")
     if status["data"]:
-        print(f"data: {status['data']}")
+        print(f"data: {printable(status['data'])}")
     print(
         f"done: {status['done']:,} of {status['inputs']:,} inputs ({share:.0%}), "
         f"{status['parts_done']:,} of {status['parts']:,} parts"
@@ -86,11 +98,13 @@ def summary_of(run: Run) -> dict[str, Any]:
     tally = Tally()
     for k in run.finished():
         tally.add(run.read(k))
-    return summarise(tally, run.plan, region_of(run))
+    return summarise(tally, run.plan, found_by(run))
 
 
-def region_of(run: Run) -> str:
-    return str(run.claim["settings"].get("region", "unknown"))
+def found_by(run: Run) -> Found:
+    """What the certificates of a run are about."""
+    certs = run.read()
+    return Found(certs.shape, certs.settings["region"], certs.settings["deployed"], origin_lines(run.network))
 
 
 def show_summary(summary: dict[str, Any]) -> None:
@@ -110,8 +124,10 @@ def show_summary(summary: dict[str, Any]) -> None:
     accuracy = "-" if summary["accuracy"] is None else f"{summary['accuracy']:.2%}"
     table.add_row(accuracy, *(_size(summary[k]) for k in ("uniform", "non_uniform", "ratio")), certified)
     console.print(table)
-    extents = EXTENTS[extent_of(summary["region"])]
-    print(f"region {summary['region']}; sizes: geometric mean of an input's {extents}, then mean of inputs")
+    extents, region = EXTENTS[extent_of(summary["region"])], summary["region"]
+    searched = "" if region == summary["searched_as"] else f" (searched for as {summary['searched_as']})"
+    executed = f", for the network as executed in {summary['deployed']}" if summary["deployed"] else ""
+    print(f"region {region}{searched}{executed}; sizes: geometric mean of an input's {extents}, then mean of inputs")
     left_out = summary["done"] - summary["tried"]
     if summary["accuracy"] is not None and left_out:
         print(f"accuracy: of the {summary['tried']:,} inputs that were tried; {left_out:,} could not be (see below)")
@@ -119,11 +135,22 @@ def show_summary(summary: dict[str, Any]) -> None:
     capped = summary["capped_share"]
     print(f"cap on eps: {summary['cap']}" + ("" if capped is None else f"; {capped:.1%} of the extents are at it"))
     if summary["beyond_domain"]:
-        print("regions of this shape may stick out of the domain; what is claimed is their part inside it")
+        print("regions of this shape may stick out of the domain; they are certified whole")
     _show_ratios(summary)
     _show_failures(summary)
     each = summary["seconds"] / max(1, summary["done"])
     print(f"computing time: {in_words(summary['seconds'])}, {each:.2g} s per input")
+    print("\nelbowroom check proves the certificates again: regions, what stays, and their sizes (non-uniform)")
+    print(
+        "stated by the run, and not proved: accuracy, uniform, ratios, caps, messages, names, times, and its network:"
+    )
+    _show_origin(summary["origin"], "  ")
+
+
+def _show_origin(lines: list[str], before: str) -> None:
+    print(f"{before}{printable(lines[0])}")
+    for line in lines[1:]:
+        print(f"  {printable(line)}")
 
 
 def _show_ratios(summary: dict[str, Any]) -> None:
@@ -172,22 +199,16 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
     """The features come sorted: least room first."""
     net = certs.network
     assert net is not None
-    x, eps = certs.x[row].flatten().tolist(), certs.eps[row].flatten().tolist()
-    capped = certs.capped[row].flatten().tolist()
-    corners = None
-    if certs.lower is not None and certs.upper is not None:
-        corners = certs.lower[row].flatten().tolist(), certs.upper[row].flatten().tolist()
-    names = feature_names(net)
-    if certs.basis is not None:  # extents belong to its directions, the columns
-        names = [f"direction {k}" for k in range(len(x))]
-        x = (certs.x[row].flatten() @ certs.basis.to(certs.x.dtype)).tolist()
+    eps, capped = certs.eps[row].flatten().tolist(), certs.capped[row].flatten().tolist()
+    x, ends = _coordinates(certs, row)
+    names = feature_names(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
     label = int(certs.labels[row])
     features = []
-    order = sorted(range(len(x)), key=lambda k: (eps[k] == 0, eps[k]))  # frozen features last
+    order = sorted(range(len(eps)), key=lambda k: (eps[k] == 0, eps[k]))  # frozen features last
     for k in order if certs.status[row] == "certified" else ():
         found = {"feature": names[k], "number": k, "value": x[k], "half_width": eps[k], "capped": capped[k]}
-        if corners:
-            found.update(lower=corners[0][k], upper=corners[1][k])
+        if ends:
+            found.update(lower=ends[0][k], upper=ends[1][k])
         features.append(found)
     return {
         "input": number,
@@ -196,13 +217,34 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
         "message": certs.message[row],
         "label": label if label >= 0 else None,
         "class": net.about.classes[label] if net.about.classes and 0 <= label < len(net.about.classes) else None,
+        "conditions": None if certs.spec_group is None else len(certs.spec_group.unique()),
+        "deployed": certs.settings["deployed"],
         "uniform": float(certs.uniform[row]),
         "geomean": float(certs.geomean[row]),
         "ratio": float(certs.ratio[row]),
-        "smallest_margin": float(certs.margins[row].min()),
-        "extent": extent_of(str(certs.settings.get("region", ""))),
+        "margin": float(certs.margins[row].min()),
+        "region": certs.shape,
+        "extent": extent_of(certs.shape),
         "features": features,
+        "stated": list(_STATED),
     }
+
+
+def _coordinates(certs: Certificates, row: int) -> tuple[list[float], tuple[list[float], list[float]] | None]:
+    """Of an input: its features, or what they are along the directions of its region's basis, and between which ends
+    each may move whatever the others do: None for shapes in which that depends on the others."""
+    x, center, eps = (t[row].flatten() for t in (certs.x, certs.center, certs.eps))
+    if certs.lower is not None and certs.upper is not None:
+        return x.tolist(), (certs.lower[row].flatten().tolist(), certs.upper[row].flatten().tolist())
+    if certs.basis is not None:
+        if not certs.orthogonal:
+            raise InputError("the run's basis is not orthogonal, so that its directions mean nothing")
+        x, center = torch.linalg.solve(certs.basis, torch.stack([x, center], 1)).unbind(1)
+    if extent_of(certs.shape) != HALF_WIDTH:
+        return x.tolist(), None
+    # Rounded inwards: a sum is within half a unit of its last place.
+    lower, upper = torch.nextafter(center - eps, center), torch.nextafter(center + eps, center)
+    return x.tolist(), (lower.tolist(), upper.tolist())
 
 
 def show_input(found: dict[str, Any], most: int) -> None:
@@ -214,16 +256,22 @@ def show_input(found: dict[str, Any], most: int) -> None:
     print(f"input {found['input']}{name}: {found['status']}")
     if found["message"]:
         print(printable(found["message"]))
+    executed = f", for the network as executed in {found['deployed']}" if found["deployed"] else ""
     if found["label"] is not None:
         called = f" ({printable(found['class'])})" if found["class"] else ""
         print(
-            f"label that stays: {found['label']}{called}" if found["features"] else f"label: {found['label']}{called}"
+            f"label that stays: {found['label']}{called}{executed}"
+            if found["features"]
+            else f"label: {found['label']}{called}"
         )
     if not found["features"]:
         return
+    if found["conditions"] is not None:
+        each = "1 condition" if found["conditions"] == 1 else f"{found['conditions']:,} conditions"
+        print(f"what holds: {each} on the outputs, as the run's specification has them{executed}")
     print(
-        f"geometric mean of the {EXTENTS[found['extent']]} {found['geomean']:.6g}, {found['ratio']:.3f} times the "
-        f"uniform region; smallest proved margin {found['smallest_margin']:.3g}"
+        f"region {found['region']}; geometric mean of the {EXTENTS[found['extent']]} {found['geomean']:.6g}, "
+        f"{found['ratio']:.3f} times the uniform region; margin {found['margin']:.3g}"
     )
     shown = found["features"][:most]
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -234,15 +282,18 @@ def show_input(found: dict[str, Any], most: int) -> None:
         table.add_column(head, justify="right")
     table.add_column("")
     for f in shown:
-        ends = (f["lower"], f["upper"]) if "lower" in f else ()
+        ends = between(f["lower"], f["upper"]) if "lower" in f else ()
         mark = "at its cap" if f["capped"] else "frozen" if f["half_width"] == 0 else ""
-        cells = (f"{v:.6g}" for v in (f["value"], *ends, f["half_width"]))
+        cells = near(f["value"], f["half_width"]), *ends, at_most(f["half_width"])
         table.add_row(printable(f["feature"]), *cells, mark)
     Console(highlight=False, markup=False).print(table)
     if found["extent"] != HALF_WIDTH:
         print(f"{extent}: how far it may move while all others stay where they are; together they may move less")
     if len(shown) < len(found["features"]):
         print(f"... and {len(found['features']) - len(shown):,} more features with more room (--features)")
+    print(
+        "elbowroom check proves this again; stated by the run, and not proved: names, ratio, margin and marks of caps"
+    )
 
 
 def feature_names(net: Network) -> list[str]:

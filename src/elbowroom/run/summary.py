@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from elbowroom.certificate import STATUSES, Certificates
 from elbowroom.run.files import Plan
@@ -16,6 +17,22 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 HALF_WIDTH, SEMI_AXIS, REACH = "half-width", "semi-axis", "reach along the axis alone"
 EXTENTS = {HALF_WIDTH: "half-widths", SEMI_AXIS: "semi-axes", REACH: "reaches along the axes"}
 _BINS = 10
+# What a summary has that no proof speaks of.
+_STATED = (
+    "data", "searched_as", "origin", "tried", "accuracy", "uniform", "ratio", "cap", "beyond_domain", "capped_share",
+    "ratios", "histogram", "examples", "seconds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Found:
+    """What all certificates of a run are about: the regions' shape, by the fields that a proof uses; what the search
+    called it; the arithmetic of a network as executed; and where the run says its network comes from, in lines."""
+
+    shape: str
+    searched_as: str
+    deployed: str | None
+    origin: list[str]
 
 
 @dataclass
@@ -45,7 +62,7 @@ class Tally:
         self.ratios.append(ratio.numpy())
         self.geomean += float(geomean.sum())
         # The uniform region measured as the other one is: cut to the domain, over the free features.
-        self.uniform += float((geomean / ratio).sum())
+        self.uniform += float(torch.where(ratio > 0, geomean / ratio, 0.0).sum())
         self.capped += int(certs.capped[good].sum())
         self.extents += int((certs.eps[good] > 0).sum())
 
@@ -59,11 +76,12 @@ class Tally:
         return sum(float(part.sum()) for part in self.ratios) / self.certified if self.certified else None
 
 
-def summarise(tally: Tally, plan: Plan, region: str) -> dict[str, Any]:
+def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
     """The run as a JSON object: the row of the paper's table, how the ratios are distributed, what failed and why.
 
     `accuracy`: of the inputs that were `tried`: all but those without finite numbers, or with an error.
-    `beyond_domain`: whether regions may stick out of the domain, since only boxes are cut to it.
+    `beyond_domain`: whether regions may stick out of the domain, since only boxes are cut to it. `stated`: which of it
+    the run states, and no proof speaks of.
     """
     data = plan.data or {}
     right = tally.certified + tally.status["not_certified"]
@@ -76,7 +94,9 @@ def summarise(tally: Tally, plan: Plan, region: str) -> dict[str, Any]:
         "complete": tally.count == plan.inputs,
         "data": data.get("name"),
         "notes": plan.notes,
-        "region": region,
+        "region": found.shape,
+        "searched_as": found.searched_as,
+        "deployed": found.deployed,
         "status": tally.status,
         "tried": judged,
         "accuracy": right / judged if told and judged else None,
@@ -84,7 +104,7 @@ def summarise(tally: Tally, plan: Plan, region: str) -> dict[str, Any]:
         "non_uniform": tally.geomean / tally.certified if tally.certified else None,
         "ratio": tally.geomean / tally.uniform if tally.uniform else None,
         "cap": cap_in_words(plan.settings),
-        "beyond_domain": extent_of(region) != HALF_WIDTH and bool((plan.settings or {}).get("domain")),
+        "beyond_domain": extent_of(found.shape) != HALF_WIDTH and bool((plan.settings or {}).get("domain")),
         "capped_share": tally.capped / tally.extents if tally.extents else None,
         "ratios": {f"{q:.0%}": float(v) for q, v in zip(QUANTILES, np.quantile(ratios, QUANTILES))}
         if len(ratios)
@@ -96,11 +116,13 @@ def summarise(tally: Tally, plan: Plan, region: str) -> dict[str, Any]:
             if shown
         },
         "seconds": tally.seconds,
+        "origin": found.origin,
+        "stated": list(_STATED),
     }
 
 
 def extent_of(region: str) -> str:
-    """What the extent of a feature is, in a region of this shape (as certificates call it)."""
+    """What the extent of a feature is, in a region of this shape (see `Certificates.shape`)."""
     return SEMI_AXIS if "Ellipsoid" in region else REACH if "L1" in region else HALF_WIDTH
 
 

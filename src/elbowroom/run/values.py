@@ -49,9 +49,15 @@ def number(value: Any) -> float:
             value = float(Fraction(value)) if "/" in value else float(value)
         except (ValueError, ZeroDivisionError, OverflowError):
             raise Wrong("a number") from None
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise Wrong("a number")
-    return float(value)
+    try:
+        found = float(value)
+    except OverflowError:  # whole numbers have no end
+        found = math.nan
+    if math.isnan(found):
+        raise Wrong("a number")
+    return found
 
 
 def finite(value: Any) -> float:
