@@ -18,7 +18,7 @@ import torch
 import elbowroom as er
 from elbowroom.network.operations import Linear, ReLU
 
-PAPER = {"bounds": "combined", "margin": "logits"}
+PAPER = {"bounds": "combined", "margin": "logits", "delta": 1e-4}
 
 
 def reference(place: Path, name: str):

@@ -112,7 +112,7 @@ def test_no_attack_inside_a_region_changes_the_label(name):
 
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_regions_stop_at_the_boundary(name):
-    """Uncapped regions scaled by 1.01 violate delta, under the same bounds, in at least 95 % of cases."""
+    """Uncapped regions scaled by 1.01 are not proved, under the same bounds, in at least 95 % of cases."""
     region, count, violated = SHAPES[name], 0, 0
     for seed in range(5):
         net, x = network(seed + 10), inputs(8, seed + 10)
@@ -127,7 +127,7 @@ def test_regions_stop_at_the_boundary(name):
         margins = margins_on(net, grown, certs.labels)
         fair = certs.certified & ~certs.capped.any(1)
         count += int(fair.sum())
-        violated += int((margins.amin(1) < 1e-4)[fair].sum())
+        violated += int((margins.amin(1) < 0)[fair].sum())
     assert violated >= 0.95 * count
     assert name in ("asymmetric", "oblique asymmetric") or count >= 30
 
@@ -144,7 +144,7 @@ def margins_on(net, sets, labels, method="adaptive"):
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_never_smaller_than_uniform_and_margins_are_proved(name, bounds):
     net, x = network(3), inputs(6, 3)
-    certs = certify(net, x, region=SHAPES[name], bounds=bounds)
+    certs = certify(net, x, region=SHAPES[name], bounds=bounds, delta=1e-4)
     good = certs.certified
     assert good.any()
     assert (certs.ratio[good] >= 1 - 1e-5).all()  # the verdict may shrink by a trifle
@@ -312,9 +312,10 @@ def test_statuses():
     tie = Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))])
     assert certify(tie, torch.ones(1, 2)).status == ("not_certified",)
     narrow = Network.chain((1,), [ops.Linear(torch.tensor([[1.0], [0.0]]))])
-    close = certify(narrow, torch.tensor([[5e-5]]))
+    close = certify(narrow, torch.tensor([[5e-5]]), delta=1e-4)
     assert close.status == ("not_certified",)
     assert "delta" in close.message[0]
+    assert certify(narrow, torch.tensor([[5e-5]])).status == ("certified",)
     huge = Network.chain((2,), [ops.Linear(torch.full((2, 2), 3e38)), ops.Linear(torch.full((2, 2), 3e38))])
     assert certify(huge, torch.full((1, 2), 1e300, dtype=torch.float64)).status == ("nonfinite",)
 

@@ -44,6 +44,22 @@ def test_boxes(model):
     assert far.exit_code in (0, 1, 3)
 
 
+def test_corners_in_another_layout_are_never_reshaped(tmp_path):
+    """The box of an image with channels last is another box when its values are read with channels first."""
+    weight = torch.randn(2, 60, generator=torch.Generator().manual_seed(0))
+    net = er.Network.chain((3, 4, 5), [ops.Reshape((60,)), ops.Linear(weight)])
+    er.save_network(net, tmp_path / "net.elbowroom")
+    x = np.random.default_rng(0).random((4, 5, 3))
+    np.save(tmp_path / "x.npy", x)
+    label = int(net.decide(net(np.moveaxis(x, -1, 0)[None])))
+    given = (tmp_path / "net.elbowroom", "--lower", tmp_path / "x.npy", "--upper", tmp_path / "x.npy", "--label", label)
+    result = run(*given)
+    assert result.exit_code == 2 and "would be mixed up: --input-shape 4,5,3 reads the model" in result.stderr
+    assert run(*given, "--input-shape", "4,5,3").exit_code == 0
+    np.save(tmp_path / "x.npy", np.moveaxis(x, -1, 0).reshape(-1))  # a row is read in row-major order
+    assert run(*given).exit_code == 0
+
+
 def test_queries(model, tmp_path):
     path = tmp_path / "query.vnnlib"
     net = er.load(model)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from elbowroom.certify import certify as certify
     from elbowroom.check.api import CheckReport as CheckReport
     from elbowroom.check.api import check as check
+    from elbowroom.errors import DataWarning as DataWarning
     from elbowroom.errors import ElbowroomError as ElbowroomError
     from elbowroom.errors import InputError as InputError
     from elbowroom.errors import UnsupportedError as UnsupportedError
@@ -52,6 +53,7 @@ _HOMES = {
     "certify": "elbowroom.certify",
     "CheckReport": "elbowroom.check.api",
     "check": "elbowroom.check.api",
+    "DataWarning": "elbowroom.errors",
     "ElbowroomError": "elbowroom.errors",
     "InputError": "elbowroom.errors",
     "UnsupportedError": "elbowroom.errors",

@@ -1,7 +1,7 @@
 """`certify`: the largest region around each input in which the specification provably holds.
 
-The only place that writes the status "certified". The search runs in float32 (or float64); the verdict is the strict
-check on the very corners that are stored, and the region shrinks in tiny steps until it passes.
+The only place that writes the status "certified". The search runs in float32, or float64 where float32 could not tell;
+the verdict is the strict check on the very corners that are stored, and the region shrinks until it passes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elbowroom.bounds.api import Array, batched, labels_of, tensor_of
+from elbowroom.accuracy import warn_near_chance
+from elbowroom.bounds.api import batched, labels_of
 from elbowroom.bounds.propagate import BoundFunction, margins_of
 from elbowroom.certificate import Certificates
-from elbowroom.check.prove import Hints, prove
+from elbowroom.check.prove import Hints, prove, refuse_uncovered
 from elbowroom.claim import Claim
 from elbowroom.device import usable_device
 from elbowroom.errors import InputError
+from elbowroom.frames import by_name
 from elbowroom.limits import Limits, limits_of
 from elbowroom.memory import Budget
 from elbowroom.network.files import network_hash
@@ -34,6 +36,8 @@ from elbowroom.solvers.problem import Problem, Work
 from elbowroom.solvers.sequential import Sequential
 from elbowroom.solvers.uniform import uniform_radius
 from elbowroom.specification import Specification, label_stays
+from elbowroom.tensors import Array, tensor_of
+from elbowroom.torch_modes import in_own_modes
 
 Solver = Sequential | AugmentedLagrangian
 SOLVERS: dict[str, type[Sequential] | type[AugmentedLagrangian]] = {
@@ -43,8 +47,22 @@ SOLVERS: dict[str, type[Sequential] | type[AugmentedLagrangian]] = {
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 CAP = 1000.0  # without domain or max_eps, no feature may reach farther than this many uniform radii
 _FARTHEST = 1e6  # and no uniform radius is looked for beyond this many times the input's size
+_LEAST_SIZE, _MOST_SIZE = 1e-3, 1e15  # for inputs and margins that say nothing of their units
+
+# What float32 can tell: rounding of a margin, in units of roundoff of what was added up; what it may be of a margin;
+# and the least extent of a feature beside its value.
+_ROUNDINGS, _BLUR, _GRAIN = 16 * 2.0**-24, 1e-2, 2.0**-15
+
+# How the verdict shrinks a region, by powers of 2: the first step, its growth, the last, and how near to the largest.
+_FIRST, _GROWTH, _LAST, _NEAR = 1e-7, 4.0, 40.0, 5e-3
+
+_NONE = (
+    "no region was found in which the strict check proves the specification; the margin at the input itself is {:.3g}"
+)
 
 
+@in_own_modes
+@torch.enable_grad()
 def certify(
     net: Network,
     x: Array,
@@ -58,7 +76,7 @@ def certify(
     frozen: Array | None = None,
     importance: Array | None = None,
     max_eps: Array | None = None,
-    delta: float = 1e-4,
+    delta: float = 0.0,
     device: str | torch.device | None = None,
     memory: int | str | None = None,
     deployed: str | None = None,
@@ -68,8 +86,9 @@ def certify(
 ) -> Certificates:
     """The largest certified region around each input.
 
-    `x`: `b x *input_shape` (or one input), in the units the network was loaded for. `labels`: the decisions to
-    certify; default, what the network decides. `region`: the shape, `Box()` by default. `spec`: something other
+    `x`: `b x *input_shape` (or one input), in the units the network was loaded for, or a data frame, whose columns are
+    matched by name with the network's features. `labels`: the decisions to certify, as numbers of outputs or names of
+    classes; default, what the network decides. `region`: the shape, `Box()` by default. `spec`: something other
     than "the label stays". `bounds`: "adaptive", "combined", "quadratic", "simple", "fast" (intervals for the hidden
     layers: for networks where the others take too long), or a function of your own from (network, input set,
     specification) to margins. `margin`: "direct" or "logits" (the paper's). `solver`:
@@ -78,11 +97,12 @@ def certify(
     `Oblique`). `importance`: positive weights of log eps. `max_eps`: the largest extent per feature; default, the
     domain or 1000 uniform radii. All of these may be one number, or one per channel (the first axis), per feature, or
     per feature and input.
-    `delta`: by how much margins must exceed zero. `memory`: what the work may take, in bytes or as "4GiB"; default,
-    half of what is free. `batch`: how many inputs at a time; default, what fits. `deployed`: "float32" to certify also
-    the network as executed in float32 (see docs/soundness.md); inputs are then rounded to float32. `precision`: in
-    which the search runs, "float32" or "float64" (slower; for networks whose values span many orders of magnitude). The
-    verdict is float64 in any case.
+    `delta`: by how much margins must exceed zero; by default it is enough that they are proved to. `memory`: what the
+    work may take, in bytes or as "4GiB"; default, half of what is free. `batch`: how many inputs at a time; default,
+    what fits. `deployed`: "float32" to certify also the network as executed in float32 (see docs/soundness.md); inputs
+    are then rounded to float32. `precision`: in which the search runs, "float64" or "float32", which is faster; inputs
+    for which float32 does not do (a margin too small beside the outputs, extents too small beside the input) are then
+    searched in float64. The verdict is float64 in any case.
     `prior`: certificates of other inputs, of the same network and kind of region: the search starts from their mean
     shape. Regions of one network are so similar that this may save gradients, or give regions nearly as large without
     any (`solver=er.Sequential(gradients=0)`).
@@ -107,9 +127,12 @@ def certify(
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise InputError(f"batch must be a positive number of inputs, got {batch!r}")
     where = usable_device(device) if device is not None else _device_of(x)
-    points = batched(net, tensor_of(x).detach(), "x").to(device=where, dtype=torch.float64)
+    points = batched(net, tensor_of(by_name(net, x, "x")).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
         raise InputError("x holds no inputs")
+    refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
+    stated_hash = network_hash(net)
+    net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)
     task = _Task(
         net=net,
@@ -130,8 +153,9 @@ def certify(
     work64 = net.cast(torch.float64, where)
     outputs = _in_parts(lambda part: work64.values(part)[-1], points)
     if spec is None:
-        chosen = net.decide(outputs) if labels is None else labels_of(labels, len(points)).to(where)
+        chosen = net.decide(outputs) if labels is None else labels_of(net, labels, len(points)).to(where)
         spec = label_stays(chosen, net.n_outputs, net.decision)
+        warn_near_chance(net, outputs, None if labels is None else chosen)
     else:
         if labels is not None:
             raise InputError("give labels or spec, not both")
@@ -139,27 +163,29 @@ def certify(
         chosen = torch.full((len(points),), -1, device=where)
     spec = spec.cast(torch.float64, where)
     parts: list[dict[str, Any]] = []
-    size, first = batch or budget.batch(net, where, bounds != "simple"), 0
-    with torch.backends.cudnn.flags(allow_tf32=False):  # TF32 would blur the search
-        while first < len(points):
-            index = torch.arange(first, min(first + size, len(points)), device=where)
-            try:
-                part = task.run(points[index], outputs[index], chosen[index], spec.part(index), limits.part(index))
-            except (RuntimeError, MemoryError) as error:
-                if not _is_out_of_memory(error):
-                    raise
-                size = _smaller(len(index), where)
-                continue
-            started = _stamp(part, started)
-            parts.append(part)
-            first += len(index)
+    size, first = batch or budget.batch(net, where, bounds != "simple", spec.rows.shape[1]), 0
+    while first < len(points):
+        index = torch.arange(first, min(first + size, len(points)), device=where)
+        try:
+            own = spec.part(index), limits.part(index), index - first
+            part = task.run(_Inputs(points[index], outputs[index], *own), chosen[index])
+        except (RuntimeError, MemoryError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            size = _smaller(len(index), where)
+            continue
+        started = _stamp(part, started)
+        parts.append(part)
+        first += len(index)
     settings = {
         "region": repr_of(shape_of), "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
         "precision": precision,
         "p": shape_of.p if shape_of.p != torch.inf else "inf", "deployed": deployed,
-        "network_hash": network_hash(net),
+        "network_hash": stated_hash,
     }  # fmt: skip
+    if network_hash(net) != stated_hash:
+        raise InputError("the network's parameters were changed while it was being certified; certify it again")
     basis = shape_of.basis.double().cpu() if isinstance(shape_of, Oblique) else None
     stated = spec.cast(torch.float64, "cpu") if task.told_spec else None
     return _collect(parts, net, basis, stated, settings)
@@ -219,6 +245,40 @@ def _stamp(part: dict[str, Any], started: float) -> float:
 
 
 @dataclass
+class _Inputs:
+    """Some inputs of a batch: `points`, `b x *input_shape`, and `outputs`, `b x k`, in float64; what must hold, and
+    where; `rows`, `b`: which of the batch they are, in order."""
+
+    points: Tensor
+    outputs: Tensor
+    spec: Specification
+    limits: Limits
+    rows: Tensor
+
+    def take(self, index: Tensor) -> _Inputs:
+        points, outputs, rows = self.points[index], self.outputs[index], self.rows[index]
+        return _Inputs(points, outputs, self.spec.part(index), self.limits.part(index), rows)
+
+    @property
+    def x(self) -> Tensor:
+        return self.points.flatten(1)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+@dataclass
+class _Found:
+    """What a search found, in float64: parameters of the region and of the uniform one, `b x d`; the uniform radius,
+    `b`, zero where there is no region; caps, `b x n`."""
+
+    theta: Tensor
+    uniform: Tensor
+    radius: Tensor
+    cap: Tensor
+
+
+@dataclass
 class _Task:
     """Everything that is the same for all batches."""
 
@@ -234,37 +294,58 @@ class _Task:
     dtype: torch.dtype  # of the search
     prior: Tensor | None = None  # d: extents per unit of the uniform radius
 
-    def run(
-        self, points: Tensor, outputs: Tensor, labels: Tensor, spec: Specification, limits: Limits
-    ) -> dict[str, Any]:
+    def run(self, inputs: _Inputs, labels: Tensor) -> dict[str, Any]:
         """Certificates of one batch, as the fields of `Certificates`; features flat."""
-        batch = len(points)
-        x = points.flatten(1)
-        status, message = self._triage(x, outputs, labels, spec, limits)
-        work = Work.none(batch)
-        result = _empty(x, labels, spec.n_groups)
-        todo = torch.tensor([s == "" for s in status], device=x.device).nonzero().squeeze(1)
+        status, message = self._triage(inputs, labels)
+        work = Work.none(len(inputs))
+        result = _empty(inputs.x, labels, inputs.spec.n_groups)
+        passed = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.x.device)
+        todo = torch.tensor([s == "" for s in status], device=passed.device).nonzero().squeeze(1)
+        if len(todo) and self.dtype != torch.float64:
+            clear = ~self._is_blurred(inputs.take(todo))
+            first, left = todo[clear], todo[~clear]
+            if len(first):
+                found, doubtful = self._attempt(inputs.take(first), self.dtype, work)
+                _keep_larger(result, passed, first, found)
+                left = torch.cat([left, first[doubtful]]).sort().values
+            todo = left
         if len(todo):
-            found = self._search(points[todo], outputs[todo], spec.part(todo), limits.part(todo), work, todo)
-            done = found.pop("certified")
-            for name, value in found.items():
-                result[name][todo] = value
-            for k, ok in zip(todo.tolist(), done.tolist()):
+            found, _ = self._attempt(inputs.take(todo), torch.float64, work)
+            _keep_larger(result, passed, todo, found)
+        least = inputs.spec.margins(inputs.outputs).amin(1).tolist()
+        for k, ok in enumerate(passed.tolist()):
+            if not status[k]:
                 status[k] = "certified" if ok else "not_certified"
-                message[k] = "" if ok else "no region was found in which the strict check proves the specification"
+                message[k] = "" if ok else _NONE.format(least[k])
         result.update(status=status, message=message, evaluations=work.evaluations, gradients=work.gradients)
         result.update(gradient_rows=work.rows, boxes=self._is_box())
         return result
 
+    def _attempt(self, inputs: _Inputs, dtype: torch.dtype, work: Work) -> tuple[dict[str, Tensor], Tensor]:
+        """What a search in one precision leads to, and where another is worth trying, `b`: no region, or one that is
+        not proved whole, or extents that float32 hardly tells from zero."""
+        found = self._verdict(inputs, self._search(inputs, dtype, work))
+        thin = (found["eps"] < _GRAIN * inputs.x.abs()) & inputs.limits.free
+        return found, ~found["certified"] | (found.pop("factor") < 1 - _BLUR) | thin.any(1)
+
+    def _is_blurred(self, inputs: _Inputs) -> Tensor:
+        """Where rounding to float32 may be a good part of a margin at the input itself, `b`."""
+        spec, exact = inputs.spec, inputs.spec.margins(inputs.outputs)
+        dtype, device = self.dtype, inputs.points.device
+        outputs = self.net.cast(dtype, device).values(inputs.points.to(dtype))[-1]
+        seen = spec.cast(dtype, device).margins(outputs).double()
+        added = (spec.rows.abs() @ inputs.outputs.abs()[..., None]).squeeze(-1) + spec.offset.abs()
+        error = 8 * (seen - exact).abs() + _ROUNDINGS * spec.reduce(added)
+        return ~(error <= _BLUR * (exact - self.delta)).all(1)
+
     def _is_box(self) -> bool:
         return isinstance(self.region, (Box, Uniform))
 
-    def _triage(
-        self, x: Tensor, outputs: Tensor, labels: Tensor, spec: Specification, limits: Limits
-    ) -> tuple[list[str], list[str]]:
+    def _triage(self, inputs: _Inputs, labels: Tensor) -> tuple[list[str], list[str]]:
         """Status and message of the inputs that need no search; "" for the others."""
         # Everything to the CPU at once: asking a GPU for one number at a time would take longer than the search.
-        least = spec.margins(outputs).amin(1).tolist()
+        x, outputs, limits = inputs.x, inputs.outputs, inputs.limits
+        least = inputs.spec.margins(outputs).amin(1).tolist()
         decided, labels_ = self.net.decide(outputs).tolist(), labels.tolist()
         finite, outputs_finite = torch.isfinite(x).all(1).tolist(), torch.isfinite(outputs).all(1).tolist()
         beyond = (x < limits.lowest) | (x > limits.highest)
@@ -292,112 +373,149 @@ class _Task:
             message.append(why)
         return status, message
 
-    def _search(
-        self, points: Tensor, outputs: Tensor, spec: Specification, limits: Limits, work: Work, rows: Tensor
-    ) -> dict[str, Tensor]:
-        device = points.device
-        dtype = self.dtype
-        net, rounded = self.net.cast(dtype, device), spec.cast(dtype, device)
-        x64 = points.flatten(1)
-        at_input = spec.margins(outputs).amin(1).to(dtype) - self.delta
+    def _place(self, inputs: _Inputs, cap: Tensor, dtype: torch.dtype) -> Placed:
+        room = inputs.limits.room(inputs.x, cap, self.region.rotated).to(dtype)
+        return self.region.place(room, self.net.input_shape)
 
-        def margins(inputs: InputSet, index: Tensor) -> Tensor:
-            return self.evaluate(net, inputs, rounded.part(_positions(rows, index))) - self.delta
+    def _search(self, inputs: _Inputs, dtype: torch.dtype, work: Work) -> _Found:
+        device = inputs.points.device
+        rows = inputs.rows
+        net, rounded = self.net.cast(dtype, device), inputs.spec.cast(dtype, device)
+        at_input = (inputs.spec.margins(inputs.outputs).amin(1) - self.delta).to(dtype)
 
-        def place(cap: Tensor, dtype: torch.dtype = dtype) -> Placed:
-            return self.region.place(limits.room(x64, cap, self.region.rotated).to(dtype), self.net.input_shape)
+        def margins(sets: InputSet, index: Tensor) -> Tensor:
+            return self.evaluate(net, sets, rounded.part(_positions(rows, index))) - self.delta
 
         # The uniform radius first: it is the baseline, the start, and what caps are measured in.
-        size = x64.abs().amax(1, keepdim=True).clamp_min(1e-3)
-        own = limits.farthest(self.region.rotated)
+        length = self._length(inputs)
+        size = torch.maximum(inputs.x.abs().amax(1), length).clamp_min(_LEAST_SIZE)[:, None]
+        own = inputs.limits.farthest(self.region.rotated)
         cap = torch.where(own.isfinite(), own, _FARTHEST * size)
-        problem = Problem(place(cap), margins, rows, at_input, work)
+        problem = Problem(self._place(inputs, cap, dtype), margins, rows, at_input, work)
         scale = self.region.scale(problem.region.room)
-        guess = (0.02 * x64.abs().mean(1).clamp_min(1e-3)).to(dtype) / scale.amax(1)
-        radius = uniform_radius(problem, scale, guess)
-        found = radius > 0
+        guess = 0.02 * inputs.x.abs().mean(1).clamp_min(_LEAST_SIZE)
+        guess = torch.where(length > 0, torch.minimum(torch.maximum(guess, 1e-3 * length), length), guess)
+        radius = uniform_radius(problem, scale, guess.to(dtype) / scale.amax(1))
         reach = CAP * (radius[:, None] * scale.amax(1, keepdim=True)).double()
         cap = torch.where(own.isfinite(), own, reach)
-        problem = Problem(place(cap), margins, rows, at_input, work)
+        problem = Problem(self._place(inputs, cap, dtype), margins, rows, at_input, work)
         uniform = problem.region.uniform(radius, scale)
-        theta = uniform
-        if not isinstance(self.region, Uniform) and bool(found.any()):
-            keep = found.nonzero().squeeze(1)
-            theta, part, start = uniform.clone(), problem.take(keep), uniform[keep]
+        theta, keep = uniform.clone(), (radius > 0).nonzero().squeeze(1)
+        if not isinstance(self.region, Uniform) and len(keep):
+            part, start = problem.take(keep), uniform[keep]
             if self.prior is not None:
                 start = start_from(part, start, radius[keep], self.prior)
             theta[keep] = self.solver.solve(part, start).theta
-        if self.deployed and bool(found.any()):
-            theta = self._leave_room_for_rounding(problem, theta, place(cap, torch.float64), spec, limits)
-        return self._verdict(place(cap, torch.float64), theta.double(), uniform.double(), radius, found, spec, limits)
+        found = _Found(theta.double(), uniform.double(), radius.double(), cap)
+        if self.deployed and len(keep):
+            found.theta = self._leave_room_for_rounding(inputs, problem, found)
+        return found
 
-    def _leave_room_for_rounding(
-        self, problem: Problem, theta: Tensor, region: Placed, spec: Specification, limits: Limits
-    ) -> Tensor:
-        """Shrinks regions until their margins also pay for the errors of the network as executed."""
-        claim = Claim.of(region, torch.minimum(theta.double(), region.caps), limits, self._is_box())
-        short = self.delta - self._prove(claim, spec).amin(1)
-        short = torch.where(torch.isfinite(short), short, torch.inf).clamp_min(0).to(self.dtype)[:, None]
+    def _length(self, inputs: _Inputs) -> Tensor:
+        """How far all features could move if the margins were linear, `b`: a scale for the search, which inputs alone
+        need not have (an input of zeros does not say in which units). Zero where it is unknown."""
+        points = inputs.points.clone().requires_grad_()
+        outputs = self.net.cast(torch.float64, points.device).values(points)[-1]
+        least = inputs.spec.margins(outputs).amin(1)
+        if not least.requires_grad:  # nothing depends on the input
+            return torch.zeros_like(least)
+        (slope,) = torch.autograd.grad(least.sum(), points)
+        length = (least.detach() - self.delta) / slope.flatten(1).abs().sum(1)
+        return torch.nan_to_num(length, nan=0.0, posinf=0.0).clamp(0, _MOST_SIZE)
+
+    def _leave_room_for_rounding(self, inputs: _Inputs, problem: Problem, found: _Found) -> Tensor:
+        """Shrinks regions until their margins also pay for the errors of the network as executed.
+
+        Where that leaves nothing, or the errors are not known, the region stays, and the verdict shrinks it.
+        """
+        whole = self._claim(inputs, found)[1]
+        dtype = problem.at_input.dtype
+        short = self.delta - self._prove(whole, inputs.spec).amin(1)
+        short = torch.where(torch.isfinite(short), short, torch.inf).clamp_min(0).to(dtype)[:, None]
         plain = problem.evaluate
 
-        def margins(inputs: InputSet, index: Tensor) -> Tensor:
-            return plain(inputs, index) - 1.02 * short[_positions(problem.index, index)]
+        def margins(sets: InputSet, index: Tensor) -> Tensor:
+            return plain(sets, index) - 1.02 * short[_positions(problem.index, index)]
 
         stricter = dataclasses.replace(problem, evaluate=margins, at_input=problem.at_input - 1.02 * short[:, 0])
-        return problem.region.grow(theta, to_boundary(stricter, theta)[0].clamp_max(1))
+        theta = found.theta.to(dtype)
+        factor = to_boundary(stricter, theta)[0].clamp_max(1)
+        return problem.region.grow(theta, torch.where(factor > 0, factor, 1.0)).double()
+
+    def _claim(self, inputs: _Inputs, found: _Found) -> tuple[Placed, Claim]:
+        """The regions found, and what is claimed of them."""
+        region = self._place(inputs, found.cap, torch.float64)
+        return region, Claim.of(region, torch.minimum(found.theta, region.caps), inputs.limits, self._is_box())
 
     def _prove(self, claim: Claim, spec: Specification) -> Tensor:
         return prove(self.net, claim.area(), spec.rows, spec.offset, spec.group, self.hints, self.deployed)
 
-    def _verdict(
-        self,
-        region: Placed,
-        theta: Tensor,
-        uniform: Tensor,
-        radius: Tensor,
-        found: Tensor,
-        spec: Specification,
-        limits: Limits,
-    ) -> dict[str, Tensor]:
-        """Runs the strict check on what will be stored, shrinking until it passes."""
-        x = region.room.x
-        theta = torch.minimum(theta, region.caps)
-        claim = Claim.of(region, theta, limits, self._is_box())
+    def _largest_proved(
+        self, whole: Claim, x: Tensor, free: Tensor, wanted: Tensor, spec: Specification
+    ) -> tuple[Claim, Tensor, Tensor]:
+        """The largest regions found that the strict check proves, their margins, `b x g`, and how much smaller they are
+        than `whole`, `b`: zero where nothing was proved.
+
+        First by steps that grow, tiny ones for what rounding took, then by halving the gap between the last that was
+        refused and the first that was proved. Proofs need not be monotone in the size: what is returned was proved.
+        """
+        claim = whole.scaled(x, torch.ones_like(x[:, 0]))
         margins = x.new_zeros(len(x), spec.n_groups)
-        passed = torch.zeros_like(found)
-        pending = found.nonzero().squeeze(1)
-        shrink = 1e-7
-        while len(pending) and shrink < 1:
-            proved = self._prove(claim.take(pending), spec.part(pending))
-            ok = (proved >= self.delta).all(1) & (proved > 0).all(1)
-            margins[pending[ok]], passed[pending[ok]] = proved[ok], True
-            pending = pending[~ok]
-            claim.pull_in(pending, x, 1 - shrink)
-            shrink *= 4
+        # Of each factor 2^-t: the last t refused, the least t proved, the next to try, the last worth trying.
+        refused, proved = x.new_zeros(len(x)), x.new_full((len(x),), torch.inf)
+        trial, last = refused.clone(), whole.thinnest(x, free).clamp(0, _LAST)
+        pending = wanted.nonzero().squeeze(1)
+        while len(pending):
+            part = whole.take(pending).scaled(x[pending], torch.exp2(-trial[pending]))
+            found = self._prove(part, spec.part(pending))
+            # A region too thin for float64 in some free feature is no region.
+            ok = ((found >= self.delta) & (found > 0)).all(1) & ((part.half_widths() > 0) | ~free[pending]).all(1)
+            good, bad = pending[ok], pending[~ok]
+            margins[good], proved[good], refused[bad] = found[ok], trial[good], trial[bad]
+            claim.put(good, part.take(ok))
+            step = torch.where(refused > 0, _GROWTH * refused, _FIRST)
+            trial = torch.where(proved.isfinite(), (refused + proved) / 2, torch.minimum(step, last))
+            ended = (proved - refused <= _NEAR) | (proved.isinf() & (refused >= last))
+            pending = pending[~ended[pending]]
+        return claim, margins, torch.exp2(-proved)
+
+    def _verdict(self, inputs: _Inputs, found: _Found) -> dict[str, Tensor]:
+        """Runs the strict check on what will be stored, shrinking until it passes."""
+        x, free = inputs.x, inputs.limits.free
+        region, whole = self._claim(inputs, found)
+        claim, margins, factor = self._largest_proved(whole, x, free, found.radius > 0, inputs.spec)
+        passed = factor > 0
         half = claim.half_widths()
-        # A region too thin for float64 in some free feature is no region.
-        passed &= ((half > 0) | ~region.room.free).all(1)
         half = torch.where(passed[:, None], half, 0.0)
-        free, n_free = region.room.free, region.room.n_free
+        n_free = region.room.n_free
         log_geomean = torch.where(free, half, 1.0).log().sum(1) / n_free
-        to_uniform = log_geomean - region.log_geomean(torch.minimum(uniform, region.caps))
+        to_uniform = log_geomean - region.log_geomean(torch.minimum(found.uniform, region.caps))
         # Within a percent: scaling to the boundary moves a feature off its cap by a trifle.
-        at_cap = (theta >= 0.99 * region.caps) & (region.caps > 0) & passed[:, None]
+        at_cap = (factor[:, None] * found.theta >= 0.99 * region.caps) & (region.caps > 0) & passed[:, None]
         if at_cap.shape != x.shape:
             at_cap = at_cap.chunk(2, 1)[0] & at_cap.chunk(2, 1)[1]
         return {
             "certified": passed,
+            "factor": factor,
             "eps": half,
             "center": torch.where(passed[:, None], claim.center(), x),
             "lower": torch.where(passed[:, None], claim.lower, x),
             "upper": torch.where(passed[:, None], claim.upper, x),
             "capped": at_cap,
-            "uniform": torch.where(passed, radius.double(), 0.0),
+            "uniform": torch.where(passed, found.radius, 0.0),
             "geomean": torch.where(passed, log_geomean.exp(), 0.0),
             "log_volume": torch.where(passed, n_free * log_geomean + region.log_unit_volume(n_free), -torch.inf),
             "ratio": torch.where(passed, to_uniform.exp(), 0.0),
             "margins": margins,
         }
+
+
+def _keep_larger(result: dict[str, Any], passed: Tensor, rows: Tensor, found: dict[str, Tensor]) -> None:
+    """Writes what was found for some inputs over what there was, where it is larger."""
+    better = found.pop("certified") & (found["log_volume"] > result["log_volume"][rows])
+    passed[rows[better]] = True
+    for name, value in found.items():
+        result[name][rows[better]] = value[better]
 
 
 def _mean_shape(prior: Certificates, net: Network, region: Region) -> Tensor:

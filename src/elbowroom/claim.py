@@ -46,14 +46,33 @@ class Claim:
         radius = None if self.radius is None else self.radius[index]
         return Claim(self.lower[index], self.upper[index], middle, radius, self.p, self.basis)
 
-    def pull_in(self, index: Tensor, x: Tensor, factor: float) -> None:
-        """Scales some of the regions about their inputs, all sides alike, those cut to the domain included."""
-        corners = ("lower", "upper") if self.middle is None else ("middle",)
-        for name in corners:
+    def scaled(self, x: Tensor, factor: Tensor) -> Claim:
+        """The regions shrunk about their inputs by `factor`, `b`, at most 1: all sides alike, those cut to the domain
+        included. They lie in the regions they were, whatever rounding does."""
+        f = factor[:, None]
+
+        def towards(t: Tensor) -> Tensor:
+            return torch.where(f < 1, x + f * (t - x), t)
+
+        lower, upper = torch.maximum(towards(self.lower), self.lower), torch.minimum(towards(self.upper), self.upper)
+        middle = None if self.middle is None else towards(self.middle)
+        radius = None if self.radius is None else f * self.radius
+        return Claim(lower, upper, middle, radius, self.p, self.basis)
+
+    def put(self, index: Tensor, other: Claim) -> None:
+        """Replaces some of the regions by those of `other`."""
+        for name in ("lower", "upper", "middle", "radius"):
             t = getattr(self, name)
-            t[index] = x[index] + factor * (t[index] - x[index])
+            if t is not None:
+                t[index] = getattr(other, name)
+
+    def thinnest(self, x: Tensor, free: Tensor) -> Tensor:
+        """By how many powers of 2 the regions can shrink before float64 holds no number beside `x`, `b`: of boxes. (The
+        extents of the others are numbers by themselves.)"""
         if self.radius is not None:
-            self.radius[index] *= factor
+            return torch.full_like(x[:, 0], torch.inf)
+        grain = (torch.finfo(x.dtype).eps * x.abs()).clamp_min(torch.finfo(x.dtype).tiny)
+        return torch.where(free, self.half_widths() / grain, torch.inf).amin(1).log2()
 
     def area(self) -> Area:
         if self.middle is None:

@@ -121,7 +121,12 @@ def certify(
     std: Annotated[str | None, _flag(_MODEL, "One number, or one per channel.", metavar="S")] = None,
     layout: Annotated[
         str | None,
-        _flag(_MODEL, "NHWC where the model takes channels last and the data have them first.", metavar="NHWC"),
+        _flag(
+            _MODEL,
+            "NHWC where the model takes channels last and the data have them first, or the reverse; default: by their "
+            "sizes, where these leave no doubt.",
+            metavar="NHWC",
+        ),
     ] = None,
     decision: Annotated[
         str | None,
@@ -130,14 +135,31 @@ def certify(
     task: Annotated[
         str | None, _flag(_MODEL, "classification (default), or regression: with --within.", metavar="TASK")
     ] = None,
+    class_names: Annotated[
+        str | None,
+        _flag(
+            _MODEL,
+            "What the data's labels call the model's outputs, in the order of these: cat,dog or 1..10; default: the "
+            "model's own names, or 0, 1, 2, ...",
+            metavar="A,B,...",
+        ),
+    ] = None,
     trust_pickle: Annotated[
         bool | None,
         _flag(_MODEL, "Read also models whose files run code: only from people you trust.", "--trust-pickle"),
     ] = None,
     data_dir: Annotated[str | None, _flag(_DATA, "Folder of the named sets.", metavar="DIR")] = None,
-    label_column: Annotated[str | None, _flag(_DATA, "Of a table: the column with the labels.", metavar="NAME")] = None,
+    label_column: Annotated[
+        str | None, _flag(_DATA, "Of a table: the column with the labels; '' for none.", metavar="NAME")
+    ] = None,
     feature_columns: Annotated[
-        str | None, _flag(_DATA, "Of a table: the columns to use, in this order.", metavar="A,B,...")
+        str | None,
+        _flag(
+            _DATA,
+            "Of a table: the columns to use, matched by name with the features that the model names; where it names "
+            "none, in this order.",
+            metavar="A,B,...",
+        ),
     ] = None,
     key: Annotated[
         str | None, _flag(_DATA, "Of an .npz: the arrays with the inputs and the labels, such as x,y.", metavar="X,Y")
@@ -206,11 +228,11 @@ def certify(
         _flag(_SEARCH, "Of the solver, such as steps=2000 (repeat).", "--solver-option", metavar="NAME=NUMBER"),
     ] = None,
     delta: Annotated[
-        str | None, _flag(_SEARCH, "By how much margins must exceed zero; default: 1e-4.", metavar="NUMBER")
+        str | None, _flag(_SEARCH, "By how much margins must exceed zero; default: 0.", metavar="NUMBER")
     ] = None,
     precision: Annotated[
         str | None,
-        _flag(_SEARCH, "float32 (default) or float64: of the search; proofs are float64.", metavar="NAME"),
+        _flag(_SEARCH, "float32 (default; float64 where it does not do) or float64: of the search.", metavar="NAME"),
     ] = None,
     device: Annotated[
         str | None, _flag(_MACHINE, "cpu, cuda, cuda:1, ...; default: a GPU if there is one.", metavar="NAME")

@@ -1,5 +1,8 @@
 """The errors a user may meet. Each message says what was wrong, where, and what to do about it."""
 
+import sys
+import warnings
+
 
 class ElbowroomError(Exception):
     """Base class of every error raised on purpose by this package."""
@@ -11,3 +14,16 @@ class InputError(ElbowroomError, ValueError):
 
 class UnsupportedError(ElbowroomError):
     """A model holds operations that have no sound bound here; the message lists all of them."""
+
+
+class DataWarning(UserWarning):
+    """Data were not quite what the network takes, or look as if they were something else; what was done about it, or
+    what to look at."""
+
+
+def warn(message: str) -> None:
+    """Gives a `DataWarning` to whoever called this package from outside."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "elbowroom":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, DataWarning, stacklevel=level)

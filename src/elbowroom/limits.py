@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from elbowroom.errors import InputError
+from elbowroom.frames import by_name
 from elbowroom.network.graph import Network
 from elbowroom.regions.shapes import Room
+from elbowroom.tensors import tensor_of
 
 
 @dataclass
@@ -77,11 +78,12 @@ def _by_name(net: Network, frozen: Any) -> Any:
 
 
 def _spread(net: Network, points: Tensor, value: Any, name: str) -> Tensor:
-    """`b x n` numbers from one, one per channel (the first axis), one per feature, or one per feature and input."""
+    """`b x n` numbers from one, one per channel (the first axis), one per feature (matched by name where they have
+    names), or one per feature and input."""
+    value = by_name(net, value, name)
     try:
-        t = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))  # float64, not rounded
-        t = t.to(points.device)
-    except (TypeError, ValueError):
+        t = tensor_of(value).detach().to(points.device)
+    except InputError:
         raise InputError(f"{name} must be numbers, got {str(value)[:60]!r}") from None
     shape = net.input_shape
     if t.dim() == 1 and len(shape) > 1:

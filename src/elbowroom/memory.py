@@ -23,6 +23,8 @@ _GPU_CHUNK = 1 << 30
 _BYTES_PER_ENTRY = (
     256  # of a node, per input: its values, bounds and lines in float32 and float64, and what autograd keeps
 )
+# Of a row over a node, per input: in the strict check, and in the sub-problem, where a feature has two sides.
+_BYTES_PER_COEFFICIENT = 64
 _MOST = {"cpu": (64, 64 << 20), "cuda": (8192, 8 << 30)}  # more inputs at a time bring nothing: so many, or such bytes
 
 
@@ -89,11 +91,13 @@ class Budget:
         natural = _CACHE if device.type == "cpu" else _GPU_CHUNK
         return Budget(total, max(1 << 16, min(natural, total // 8)), total // 2)
 
-    def batch(self, net: Network, device: torch.device, linear: bool = True) -> int:
-        """How many inputs at a time: as many as are of use and fit, their Jacobians included. At least one."""
+    def batch(self, net: Network, device: torch.device, linear: bool = True, rows: int = 1) -> int:
+        """How many inputs at a time: as many as are of use and fit, their Jacobians and the `rows` of a specification
+        included. At least one."""
         states = _BYTES_PER_ENTRY * sum(node.size for node in net.nodes)
+        carried = _BYTES_PER_COEFFICIENT * rows * max(node.size for node in net.nodes)
         kept = _jacobian_bytes(net) if linear else 0
-        fit = min(self.total // 4 // states, self.keep // max(1, kept))
+        fit = min(self.total // 4 // max(states, carried), self.keep // max(1, kept))
         count, size = _MOST.get(device.type, _MOST["cpu"])
         return max(1, min(fit, max(count, size // (states + kept))))
 

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from elbowroom.errors import InputError
 from elbowroom.network.graph import DECISIONS, Network
+from elbowroom.tensors import tensor_of
+from elbowroom.torch_modes import in_own_modes, recordable
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +68,9 @@ class Specification:
         return self.reduce((self.rows @ outputs[..., None]).squeeze(-1) + self.offset)
 
     def cast(self, dtype: torch.dtype, device: torch.device | str) -> Specification:
-        return Specification(
-            self.rows.to(device=device, dtype=dtype),
-            self.offset.to(device=device, dtype=dtype),
-            self.group.to(device=device),
-            self.decision,
-        )
+        """In another type or place; constants to autograd."""
+        rows, offset = (recordable(t.detach().to(device=device, dtype=dtype)) for t in (self.rows, self.offset))
+        return Specification(rows, offset, self.group.to(device=device), self.decision)
 
     def check_fits(self, batch: int, net: Network) -> None:
         """Raises an `InputError` unless the rows are over the network's outputs, of `batch` inputs or shared by all,
@@ -94,6 +93,7 @@ class Specification:
         return Specification(self.rows[index], self.offset[index], self.group, self.decision)
 
 
+@in_own_modes
 def label_stays(labels: Tensor, n_classes: int, decision: str = "max") -> Specification:
     """`z_label - z_j > 0` for every other class j (`z_j - z_label` where the smallest output decides)."""
     if n_classes < 2:
@@ -110,6 +110,7 @@ def label_stays(labels: Tensor, n_classes: int, decision: str = "max") -> Specif
     return _ungrouped(rows if decision == "max" else -rows, decision=decision)
 
 
+@in_own_modes
 def label_in(allowed: Iterable[int], n_classes: int, decision: str = "max") -> Specification:
     """The decision stays within the set `allowed`: every class outside loses against one of them.
 
@@ -129,6 +130,7 @@ def label_in(allowed: Iterable[int], n_classes: int, decision: str = "max") -> S
     return Specification(rows[None], rows.new_zeros(1, len(rows)), group, decision)
 
 
+@in_own_modes
 def linear_specification(rows: Any, offset: Any = None) -> Specification:
     """`rows @ z + offset > 0`; `rows`: `t x k` for all inputs alike, or `b x t x k`; `offset`: `t` or `b x t`."""
     rows = _numbers(rows, "rows")
@@ -148,6 +150,7 @@ def linear_specification(rows: Any, offset: Any = None) -> Specification:
     return _ungrouped(rows.expand(count, -1, -1), offset.expand(count, -1))
 
 
+@in_own_modes
 def outputs_within(outputs: Tensor, tol: Any) -> Specification:
     """Every output stays within `tol` of its value `outputs` (`b x k`): two rows per output (regression).
 
@@ -179,8 +182,8 @@ _EXTREMES = {"max": "largest", "min": "smallest"}
 
 def _numbers(given: Any, name: str) -> Tensor:
     try:
-        return torch.as_tensor(given, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError):
+        return tensor_of(given).detach().to(torch.float64)
+    except InputError:
         raise InputError(f"{name} must be numbers, got {str(given)[:80]}") from None
 
 

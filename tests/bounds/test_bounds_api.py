@@ -10,6 +10,7 @@ from elbowroom.bounds.api import bounds, verify
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
+from elbowroom.network.load import load
 from elbowroom.regions.input_set import InputSet
 from elbowroom.specification import label_in, label_stays, linear_specification, outputs_within
 from support import METHODS, mlp
@@ -209,3 +210,16 @@ def test_an_overflow_proves_nothing():
     net = Network.chain((2,), layers[:-1])
     for method in METHODS:
         assert not verify(net, np.zeros(2), np.ones(2), 0, method=method)
+
+
+def test_arrays_in_another_layout_are_refused_with_a_way_out():
+    weight = torch.randn(2, 60, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    net = Network.chain((3, 4, 5), [ops.Reshape((60,)), ops.Linear(weight)])
+    x = torch.rand(2, 4, 5, 3, dtype=torch.float64)
+    for given in (x, x[0]):
+        with pytest.raises(InputError, match=r"er\.load\(net, input_shape=\(4, 5, 3\)\) takes inputs of that layout"):
+            bounds(net, given, given)
+    found = bounds(load(net, input_shape=(4, 5, 3)), x, x)
+    torch.testing.assert_close(found.lower, net(x.movedim(-1, 1)))
+    with pytest.raises(InputError, match=r"got \(2, 60\)$"):
+        bounds(net, x.flatten(1), x.flatten(1))

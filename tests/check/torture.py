@@ -119,9 +119,11 @@ def _overflow(rng: np.random.Generator) -> Network:
     w = np.full((2, n), 1.0) * 10.0 ** rng.uniform(306, 308.2)
     w[:, n // 2 :] *= -1
     w = w[:, rng.permutation(n)] if rng.random() < 0.5 else w
-    first = ops.Linear(tensor(np.ones((n, 1))))
-    return Network.chain((1,), [first, ops.Linear(tensor(w), tensor(rng.normal(size=2) * 5)), ops.Clip(),
-                                ops.Linear(tensor(rng.normal(size=(2, 2))), tensor(rng.normal(size=2)))])  # fmt: skip
+    rest = [ops.Linear(tensor(w), tensor(rng.normal(size=2) * 5)), ops.Clip(),
+            ops.Linear(tensor(rng.normal(size=(2, 2))), tensor(rng.normal(size=2)))]  # fmt: skip
+    if rng.random() < 0.5:
+        return Network.chain((n,), rest)  # an interval alone
+    return Network.chain((1,), [ops.Linear(tensor(np.ones((n, 1)))), *rest])
 
 
 def _explode(rng: np.random.Generator) -> Network:

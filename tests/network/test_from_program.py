@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch._export.serde.serialize import serialize
 
 from elbowroom.errors import InputError, UnsupportedError
+from elbowroom.network import from_program
 from elbowroom.network.files import network_hash
 from elbowroom.network.from_program import read_program
 from elbowroom.network.from_torch import read_module
@@ -205,6 +206,10 @@ def a_weight(about: dict[str, Any]) -> dict[str, Any]:
     return about["config"]["0.weight"]
 
 
+def a_value(graph: dict[str, Any]) -> dict[str, Any]:
+    return graph["graph_module"]["graph"]["tensor_values"]["linear"]
+
+
 def no_graph(entries: dict[str, bytes]) -> None:
     del entries["models/model.json"]
 
@@ -264,6 +269,19 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, bytes]], Any], str]] = {
         ),
         "unknown to this version of torch",
     ),
+    "another shape": (
+        lambda e: edit_json(e, MODEL, lambda g: a_value(g)["sizes"].append({"as_int": 1})),
+        r"another shape or type for its value 'linear' than its calls give, which is \(2, 5\) of torch.float32",
+    ),
+    "another type": (
+        lambda e: edit_json(e, MODEL, lambda g: a_value(g).update(dtype=8)), "another shape or type for its value 'li",
+    ),
+    "another weight": (
+        lambda e: edit_json(
+            e, WEIGHTS, lambda c: c["config"].update({"0.weight": c["config"]["2.weight"], "2.weight": a_weight(c)})
+        ),
+        "another shape or type for its value 'p_0_weight'|does not run",
+    ),
 }  # fmt: skip
 
 
@@ -289,6 +307,17 @@ def test_damaged_files(name: str, path: Path) -> None:
     with pytest.raises((InputError, UnsupportedError), match=message) as caught:
         read_program(edit(path, change))
     assert "model.pt2" in str(caught.value)
+
+
+def test_arguments_that_are_read_wrongly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program as it is read is what the network is compared with; only the file's own words can contradict it."""
+    module = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.Flatten())
+    path = save(export(lambda: module, (1, 4, 4)), tmp_path / "model.pt2")
+    monkeypatch.setitem(from_program._ARGUMENTS, "as_ints", lambda values: [2 * v for v in values])
+    with pytest.raises(
+        InputError, match=r"model\.pt2: the file states another shape .* the file is damaged, or read wrongly"
+    ):
+        read_program(path)
 
 
 def test_not_an_archive(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 import torch
 from hypothesis import given
 
+import elbowroom as er
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.files import load_network, network_hash, save_network
-from elbowroom.network.load import load
+from elbowroom.network.load import feature_names_of, load
 from elbowroom.network.reading import left_off
 
 pytest.importorskip("sklearn")
@@ -191,8 +193,10 @@ def test_names_of_features_and_classes(tmp_path: Path) -> None:
     assert net.about.features == ("mean radius", "größe", "a b", "c\\nd")
     assert net.about.classes == ("0", "1")
     assert load_network(save_network(net, tmp_path / "net.elbowroom")).about == net.about
-    renamed = load(model, features=list("abcd"), classes=["benign", "malignant"])
-    assert renamed.about.features == tuple("abcd") and renamed.about.classes == ("benign", "malignant")
+    assert feature_names_of(model) == net.about.features
+    renamed = load(model, features={"a b": "height", "c\nd": "weight"}, classes=["benign", "malignant"])
+    assert renamed.about.features == ("mean radius", "größe", "height", "weight")
+    assert renamed.about.classes == ("benign", "malignant")
 
 
 def test_normalisation_comes_before_the_pipeline() -> None:
@@ -269,9 +273,102 @@ class Doubled(MLPRegressor):
         return 2 * super().predict(X)
 
 
-def test_a_model_of_ones_own_that_computes_something_else_is_noticed() -> None:
-    with pytest.raises(UnsupportedError, match="Doubled differs from the model itself"):
+class Turned(p.StandardScaler):
+    def transform(self, X: Any, copy: Any = None) -> Any:
+        return -super().transform(X, copy)
+
+
+class Backwards(Pipeline):
+    def predict(self, X: Any) -> Any:
+        return super().predict(X[:, ::-1])
+
+
+def test_classes_derived_from_known_ones_are_refused() -> None:
+    """They may compute anything; a subclass is unknown, never taken for its parent."""
+    with pytest.raises(InputError, match=r"cannot load Doubled of scikit-learn: .* and nothing derived from them"):
         load(fit_for(Doubled(hidden_layer_sizes=(4,), max_iter=3)))
+    with pytest.raises(UnsupportedError, match="steps without a bound here: Turned"):
+        load(fit_for(make_pipeline(Turned(), regressor())))
+    with pytest.raises(InputError, match="cannot load Backwards"):
+        load(fit_for(Backwards([("scale", p.StandardScaler()), ("mlp", regressor())])))
+
+
+def _patched(model: Any, step: int | None, name: str, change: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """The model, or a step of it, with a method of its own that changes what the class's gives."""
+    target = model if step is None else model[step]
+    method = getattr(target, name)
+    setattr(target, name, lambda X, *more, **options: change(np.asarray(method(X, *more, **options))))
+    return model
+
+
+CHANGES: dict[str, tuple[bool, int | None, str, Callable[[np.ndarray], np.ndarray]]] = {
+    # A millionth of a value, the order of classes behind the same labels, a batch that is seen as a whole, ...
+    "values": (True, None, "predict", lambda y: y * (1 + 1e-6)),
+    "large ones": (True, None, "predict", lambda y: np.clip(y, -50, 50)),
+    "the scaler": (True, 0, "transform", lambda x: x + 1e-6),
+    "the scaler, far out": (True, 0, "transform", lambda x: np.clip(x, -20, 20)),
+    "probabilities": (False, None, "predict_proba", lambda y: y[:, ::-1]),
+    "temperature": (False, None, "predict_proba", lambda y: y**1.001 / (y**1.001).sum(1, keepdims=True)),
+    "small chances": (False, None, "predict_proba", lambda y: np.where(y < 1e-12, y / 2, y)),
+    "labels alone": (False, None, "predict", lambda y: y[::-1]),
+    "a batch of one": (False, None, "predict_proba", lambda y: y[:, ::-1] if len(y) == 1 else y),
+    "a batch of three": (False, None, "predict_proba", lambda y: y[::-1] if len(y) == 3 else y),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_model_that_computes_something_else_is_noticed(name: str) -> None:
+    regress, *what = CHANGES[name]
+    if regress:
+        model = fit_for(make_pipeline(p.StandardScaler(), regressor()))
+    else:
+        model = fit_for(make_pipeline(p.StandardScaler(), classifier()), lambda y: classes_of(y, 3))
+    load(model)
+    with pytest.raises(UnsupportedError, match=r"differs from the model itself: its predict|differs.*: predict gives"):
+        load(_patched(model, *what))
+
+
+def test_a_model_is_compared_at_the_users_inputs_and_cannot_change_under_way() -> None:
+    """What differs far from all random inputs is found where the user looks."""
+    model = fit_for(make_pipeline(p.StandardScaler(), regressor()))
+    x, _ = data()
+    inputs = torch.from_numpy(x[:3])
+    net = load(model)
+    net.must_agree(inputs)
+    assert (
+        net.about.origin is not None and "its outputs in float64, at 36 random inputs" in net.about.origin.compared[0]
+    )
+    weights = model[1].coefs_[0].copy()
+    model[1].coefs_[0][:] = 0
+    net.must_agree(inputs)  # with a copy of the model as it was
+    model[1].coefs_[0][:] = weights
+    far = 12345.0
+    odd = load(_patched(model, 0, "transform", lambda z: np.where(np.abs(z) > 1e4, 0.0, z)))
+    odd.must_agree(inputs)
+    with pytest.raises(UnsupportedError, match=r"its predict gives .* where the network gives .*, in a batch of 1"):
+        odd.must_agree(inputs + torch.tensor([0, far * model[0].scale_[1], 0, 0]))
+    with pytest.raises(UnsupportedError, match="differs from the model itself"):
+        er.certify(
+            odd, inputs + torch.tensor([0, far * model[0].scale_[1], 0, 0]), spec=er.outputs_within(odd(inputs), 9)
+        )
+    shifted = load(odd, mean=-far * model[0].scale_[1] * np.eye(4)[1])  # the user's inputs, not the model's
+    with pytest.raises(UnsupportedError, match="differs from the model itself"):
+        shifted.must_agree(inputs)
+
+
+def test_models_fitted_to_frames_are_compared_with_frames() -> None:
+    pandas = pytest.importorskip("pandas")
+    x, y = data()
+    frame = pandas.DataFrame(x, columns=["a", "b", "c", "d"])
+    seen: list[Any] = []
+    model = fitted(make_pipeline(p.StandardScaler(), classifier()), frame, classes_of(y, 3))
+    predict = model.predict
+    model.predict = lambda X: seen.append(list(X.columns)) or predict(X)
+    net = load(model)
+    assert net.about.features == ("a", "b", "c", "d") and seen and all(names == ["a", "b", "c", "d"] for names in seen)
+    model = make_pipeline(p.StandardScaler(), classifier()).set_output(transform="pandas")
+    fitted(model, frame, classes_of(y, 3))
+    np.testing.assert_allclose(load(model)(x).softmax(1), model.predict_proba(frame), rtol=1e-9, atol=1e-12)
 
 
 def test_damaged_models() -> None:

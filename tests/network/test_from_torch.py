@@ -16,22 +16,7 @@ from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.from_torch import read_module
 from elbowroom.network.operations import Linear
 from elbowroom.network.reading import computes_in, left_off
-
-
-class Calls(nn.Module):
-    """A module whose forward is `f(self, x)`, with whatever submodules and buffers it needs."""
-
-    def __init__(self, f: Callable[..., Tensor], **parts: nn.Module | Tensor) -> None:
-        super().__init__()
-        self.f = f
-        for name, part in parts.items():
-            if isinstance(part, nn.Module):
-                self.add_module(name, part)
-            else:
-                self.register_buffer(name, part)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.f(self, x)
+from torch_support import Calls
 
 
 def autocast(m: Calls, x: Tensor) -> Tensor:
@@ -243,7 +228,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ),
     "one output": (lambda: Calls(lambda m, x: m.layer(x).squeeze(1), layer=nn.Linear(4, 1)), (4,)),
     "image output": (lambda: nn.Conv2d(1, 2, 3), (1, 5, 5)),
-    "no axes": (lambda: Calls(lambda m, x: torch.stack([x, -x], 1)), ()),
     "identity": (nn.Identity, (3,)),
 }
 

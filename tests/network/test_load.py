@@ -141,8 +141,41 @@ def test_channels_last_is_noticed_and_noted() -> None:
     torch.testing.assert_close(net(x), expected, rtol=1e-6, atol=1e-6)
     assert "takes channels last, (4, 5, 3)" in net.about.notes[0]
     assert load(model, (3, 4, 5), layout="NHWC").about.notes == ()
-    rows = load(model, (3, 4, 5), layout="NCHW")
-    assert torch.equal(rows(x), model(x.reshape(2, 4, 5, 3))) and rows.about.notes == ()
+    with pytest.raises(InputError, match="read in row-major order their values would be mixed up"):
+        load(model, (3, 4, 5), layout="NCHW")
+
+
+def test_channels_first_is_noticed_and_noted() -> None:
+    """The other way round: the user has them last."""
+    names = tuple(f"{c}{h}{w}" for c in range(3) for h in range(4) for w in range(5))
+    model = linear((3, 4, 5), about=About(names))
+    x = torch.randn(2, 4, 5, 3)
+    for options in ({}, {"layout": "NHWC"}):
+        net = load(model, (4, 5, 3), mean=[1.0, 2.0, 3.0], std=[1.0, 2.0, 4.0], **options)
+        expected = model(((x - torch.tensor([1.0, 2.0, 3.0])) / torch.tensor([1.0, 2.0, 4.0])).movedim(-1, 1))
+        torch.testing.assert_close(net(x), expected, rtol=1e-6, atol=1e-6)
+        assert net.about.features == tuple(f"{c}{h}{w}" for h in range(4) for w in range(5) for c in range(3))
+    assert (
+        "takes channels first, (3, 4, 5); inputs of shape (4, 5, 3) are turned" in load(model, (4, 5, 3)).about.notes[0]
+    )
+    # Three channels, three rows: which axis is which is not to be seen from the sizes.
+    own = linear((3, 3, 5))
+    with pytest.raises(InputError, match=r"would be mixed up\. layout=\"NHWC\" \(--layout NHWC\) turns their axes"):
+        load(own, (3, 5, 3))
+    x = torch.randn(2, 3, 5, 3)
+    said = load(own, (3, 5, 3), layout="NHWC", mean=[1.0, 2.0, 3.0])
+    torch.testing.assert_close(said(x), own((x - torch.tensor([1.0, 2.0, 3.0])).movedim(-1, 1)))
+
+
+def test_what_is_taken_for_granted_about_rows_is_noted() -> None:
+    def notes(own: tuple[int, ...], shape: tuple[int, ...], **options: Any) -> str:
+        return " ".join(load(linear(own), shape, **options).about.notes)
+
+    assert "rows of 192 numbers are read as that in row-major order" in notes((3, 8, 8), (192,))
+    assert "the channels of a pixel side by side" in notes((192,), (8, 8, 3))
+    assert not notes((3, 8, 8), (192,), layout="NCHW") and not notes((192,), (8, 8, 3), layout="NCHW")
+    assert not notes((192,), (3, 8, 8)) and not notes((1, 8, 8), (64,)) and not notes((64,), (8, 8))
+    assert not notes((8, 8, 1), (1, 8, 8)) and not notes((1, 64, 1), (8, 8))
 
 
 def test_layout_without_a_shape() -> None:
@@ -174,11 +207,52 @@ def test_one_channel_changes_no_order() -> None:
 
 
 def test_two_axes_that_changed_places_are_not_guessed() -> None:
-    with pytest.raises(InputError, match=r'say layout="NHWC" to swap the axes, or layout="NCHW"'):
-        load(linear((2, 3)), (3, 2))
+    for options in ({}, {"layout": "NCHW"}):
+        with pytest.raises(InputError, match=r'layout="NHWC" .*turns their axes round; .*input_shape=\(6,\)'):
+            load(linear((2, 3)), (3, 2), **options)
     x = torch.randn(2, 3, 2)
     assert torch.equal(load(linear((2, 3)), (3, 2), layout="NHWC")(x), linear((2, 3))(x.transpose(1, 2)))
-    assert torch.equal(load(linear((2, 3)), (3, 2), layout="NCHW")(x), linear((2, 3))(x.reshape(2, 2, 3)))
+    assert torch.equal(load(linear((2, 3)), (6,))(x.reshape(2, 6)), linear((2, 3))(x.reshape(2, 2, 3)))
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.randoms(use_true_random=False), st.data())
+def test_axes_are_kept_or_refused(own: list[int], random: Any, case: st.DataObject) -> None:
+    """However the user's axes stand: refused, or every value arrives at the place of its own coordinates.
+
+    Values are 1 at one place alone, so that a model that sums them with different weights tells all places apart.
+    """
+    order = list(range(len(own)))
+    random.shuffle(order)
+    shape = [own[k] for k in order]
+    for _ in range(case.draw(st.integers(0, 2), label="axes of size 1")):
+        shape.insert(case.draw(st.integers(0, len(shape))), 1)
+    flat = case.draw(st.sampled_from(["neither", "neither", "neither", "model", "inputs"]))
+    layout = case.draw(st.sampled_from([None, None, "NHWC", "NCHW"]))
+    taken = (math.prod(own),) if flat == "model" else tuple(own)
+    given_shape = (math.prod(own),) if flat == "inputs" else tuple(shape)
+    model = linear(taken, outputs=2)
+    try:
+        net = load(model, given_shape, layout=layout)
+    except InputError as error:
+        assert ("mixed up" in str(error) and layout != "NHWC") or "layout NHWC" in str(error)
+        assert shape != own or layout == "NHWC"
+        return
+    x = torch.eye(math.prod(own), dtype=torch.float64).reshape(-1, *given_shape)
+    if flat == "neither":
+        # Axes of size 1 have no order. The others are known by their sizes, if these are all different.
+        large = [n for n in given_shape if n > 1]
+        if len(set(large)) == len(large):
+            places = [next(k for k, n in enumerate(given_shape) if n == m) for m in own if m > 1]
+            places += [k for k, n in enumerate(given_shape) if n == 1]
+            proper = x.permute(0, *(k + 1 for k in places)).reshape(-1, *own)
+            torch.testing.assert_close(net(x), model(proper))
+    if layout is None and flat == "neither":
+        told = " ".join(net.about.notes)
+        if not told:
+            assert [n for n in given_shape if n > 1] == [n for n in own if n > 1]  # nothing was moved
+        else:  # the channels were, and rows and columns were not exchanged
+            source, place = (-1, 1) if "takes channels first" in told else (1, -1)
+            torch.testing.assert_close(net(x), model(x.movedim(source, place)))
 
 
 # --- one output
@@ -249,7 +323,20 @@ def test_names_and_notes_are_kept_in_files(tmp_path: Path) -> None:
     assert load_network(path).about == noted.about
     again = load(path, (10,), mean=1.0)
     assert again.about == replace(noted.about, origin=again.about.origin)
-    assert load(again, features=list("abcdefghij")).about.features == tuple("abcdefghij")
+    assert load(again, features=net.about.features).about.features == net.about.features
+    for other in (list("abcdefghij"), net.about.features[::-1]):
+        with pytest.raises(InputError, match=r"the model itself calls feature 0 'mean radius', not .*keeps its names"):
+            load(again, features=other)
+    assert load(again, features={"line\nbreak": "a", " ": "b"}).about.features == (
+        *net.about.features[:5], "a", *net.about.features[6:8], "b", net.about.features[9],
+    )  # fmt: skip
+    for wrong, words in (({"size": "a"}, "no feature 'size'"), ({" ": "", "": "x", "名前": ""}, "10 different names")):
+        with pytest.raises(InputError, match=words):
+            load(again, features=wrong)
+    with pytest.raises(InputError, match="has no names that could be changed"):
+        load(linear((2, 5)), features={"a": "b"})
+    with pytest.raises(InputError, match=r"classes: the model's class '0' is output 0, not 1"):
+        load(again, classes=["a", "0", "2"])
     assert network_hash(load(path)) == network_hash(net) == network_hash(linear((2, 5)))
 
 

@@ -63,6 +63,9 @@ def test_models_of_others(name: str, shared: Path) -> None:
     data, scale, expected = MODELS[name]
     net = read_onnx(shared / "models" / name)
     assert kinds(net) == expected or name == "resnet_2b.onnx"
+    assert net.about.origin is not None
+    node_by_node, whole = net.about.origin.compared
+    assert node_by_node.startswith("compared node by node in float64") and whole.startswith("compared as a whole")
     real = scale * data(shared, 500).reshape(500, -1)
     low, high = real.min(), real.max()
     noise = np.random.default_rng(1).uniform(low, high, real.shape)
@@ -73,6 +76,7 @@ def test_models_of_others(name: str, shared: Path) -> None:
         found = found.softmax(1)
         assert net.about.notes == (left_off("Softmax"),)
     np.testing.assert_allclose(found.numpy(), want, rtol=0, atol=4e-6 * np.abs(want).max())
+    net.must_agree(torch.from_numpy(x[:3]))
 
 
 @pytest.mark.parametrize("name", ["mnist-net_256x2.onnx", "acasxu/ACASXU_run2a_1_1_batch_2000.onnx"])

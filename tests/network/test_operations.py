@@ -77,7 +77,8 @@ AFFINE: list[tuple[Affine, list[Shape], Shape]] = [
     (Concat(-1), [(2, 3), (2, 1)], (2, 4)),
     (Concat(1), [(2, 3, 2), (2, 1, 2)], (2, 4, 2)),
     (Reshape((3, -1)), [(2, 6)], (3, 4)),
-    (Reshape(()), [(1, 1)], ()),
+    (Reshape(()), [(1, 1)], (1,)),
+    (Mean((0, 1)), [(2, 3)], (1,)),
     (Transpose((2, 0, 1)), [(2, 3, 4)], (4, 2, 3)),
     (Transpose((1, 2, 0)), [(2, 3, 4)], (3, 4, 2)),
     (Slice(1, 1, 6, 2), [(2, 7)], (2, 3)),
@@ -238,10 +239,21 @@ def test_shapes_that_do_not_fit(op: Operation, shapes: list[Shape]) -> None:
     ("make", "message"),
     [
         (lambda: Conv(randn(4, 3)), "3 to 5 axes"),
-        (lambda: BatchNorm(randn(2), torch.tensor([1.0, -1.0])), "negative running variance"),
-        (lambda: Divide(torch.tensor([1.0, 0.0])), "contains zero"),
+        (lambda: MaxPool((3,), ()), "stride must hold 1 whole number"),  # torch would take the kernel's
+        (lambda: MaxPool((), (1,)), "1 to 3 positive sizes"),
+        (lambda: AvgPool((2,), (2,), (2,)), "more than half"),
+        (lambda: Conv(randn(4, 3, 2), stride=(1, 1)), "stride must hold 1 whole number"),
+        (lambda: Conv(randn(4, 3, 2), groups=3), "3 groups"),
+        (lambda: Transpose((0, -2)), "every axis once"),  # its adjoint would be another permutation
+        (lambda: Pad(()), "two numbers for each"),
+        (lambda: Add((1.0, math.inf)), "finite"),
+        (lambda: Scale(torch.tensor([1, 2])), "floating-point"),
+        (lambda: Graph(()), "positive sizes"),
+        (lambda: Graph((2,)).add(BatchNorm(randn(2), torch.tensor([1.0, -1.0])), 0), "negative running variance"),
+        (lambda: Graph((2,)).add(BatchNorm(randn(2), torch.zeros(2), eps=0.0), 0), "divides by zero"),
+        (lambda: Graph((2,)).add(Divide(torch.tensor([1.0, 0.0])), 0), "contains zero"),
         (lambda: Clip(1.0, 1.0), "low < high"),
-        (lambda: Clip(math.nan, 1.0), "low < high"),
+        (lambda: Clip(math.nan, 1.0), "low is NaN"),
         (lambda: ELU(0.0), "alpha > 0"),
         (lambda: Softplus(-1.0), "beta > 0"),
     ],
@@ -262,7 +274,7 @@ def small() -> Network:
 def test_bad_weights_are_refused(bad: float) -> None:
     weight = torch.ones(2, 3)
     weight[1, 1] = bad
-    with pytest.raises(InputError, match=r"node first \(Linear\): weight holds NaN or infinite"):
+    with pytest.raises(InputError, match=r"node first: Linear: weight holds NaN or infinite"):
         Graph((3,)).add(Linear(weight), 0, name="first")
 
 
@@ -331,14 +343,13 @@ def test_axes_that_would_mean_the_batch_are_refused():
 @pytest.mark.parametrize(
     ("op", "shape"),
     [
-        (Transpose((0, -2)), (3, 3)),  # its adjoint would be another permutation: bounds would be wrong
         (Transpose((0,)), (3, 3)),
         (Concat(-2), (3,)),
         (Pad((1, 1, 1, 1)), (3,)),
         (MaxPool((2, 2), (2, 2)), (4, 4)),
         (AvgPool((2,), (2,)), (4,)),
         (Conv(torch.ones(1, 1, 2, 2)), (4, 4)),
-        (Linear(torch.ones(2, 1)), ()),
+        (Linear(torch.ones(2, 1)), (2,)),
         (Slice(1, 0, 2), (4,)),
         (Mean((1,)), (4,)),
     ],

@@ -17,8 +17,8 @@ import torch
 from small import assert_same_rows, dataset, labels_for, network, points
 
 import elbowroom as er
-from elbowroom.errors import ElbowroomError, InputError
-from elbowroom.network.graph import About, Network
+from elbowroom.errors import ElbowroomError, InputError, UnsupportedError
+from elbowroom.network.graph import About, Network, Source
 from elbowroom.run import lock, runner
 from elbowroom.run.engines import local
 from elbowroom.run.files import Run
@@ -210,7 +210,7 @@ def test_all_differences_are_named(whole):
         run(whole, network(1), dataset(OTHER_X, LABELS), settings(region="l1", delta=0.5), resume=True)
     said = str(refusal.value)
     assert "another network" in said and "other data" in said
-    assert "region (then box, now l1)" in said and "delta (then 0.0001, now 0.5)" in said
+    assert "region (then box, now l1)" in said and "delta (then 0.0, now 0.5)" in said
 
 
 def test_other_defaults_are_noticed(whole, tmp_path):
@@ -234,6 +234,27 @@ def test_names_and_numbers_are_the_same_setting(tmp_path):
     certs = er.Certificates.load(tmp_path)
     assert bool((certs.eps[certs.certified][:, 0] == 0).all()) and bool((certs.eps[certs.certified][:, 1] > 0).all())
     assert certs.network.about.features == ("age", "income")
+
+
+def test_the_model_is_compared_once_at_the_first_inputs(tmp_path):
+    """Whatever the number of parts; inputs without finite numbers are passed over."""
+    seen = []
+    net = Network(NET.nodes, NET.decision, NET.about, Source(seen.append))
+    x = X.copy()
+    x[1, 0] = np.nan
+    assert run(tmp_path / "a", net, dataset(x, LABELS), settings(offset=1)).complete
+    assert len(seen) == 1 and torch.equal(seen[0], torch.from_numpy(x[2:5]))
+    seen.clear()
+    er.certify(net, x)
+    assert len(seen) == 1 and torch.equal(seen[0], torch.from_numpy(x[[0, 2, 3]]))
+    seen.clear()
+    er.certify(net, np.full((2, 2), np.nan))
+    run(tmp_path / "b", net, dataset(np.full((2, 2), np.nan)))
+    assert not seen
+    wrong = Network(NET.nodes, NET.decision, NET.about, Source(lambda x: "the network differs from the model"))
+    with pytest.raises(UnsupportedError, match="the network differs from the model"):
+        run(tmp_path / "c", wrong)
+    assert not (tmp_path / "c").exists()
 
 
 def test_selections(tmp_path):

@@ -37,7 +37,7 @@ def finished(tmp_path_factory):
     labels = labels_for(NET, x, wrong=(2,))
     x[4, 0], x[6, 0], x[7] = np.nan, 5.0, np.nan
     data = dataset(
-        x, labels, features=NAMED.about.features, ids=lambda k: f"row {k}",
+        x, labels, features=NAMED.about.features, classes=NAMED.about.classes, ids=lambda k: f"row {k}",
         fault=lambda k: "not \x07 readable" if k == 7 else None,
     )  # fmt: skip
     given = Settings.of({"part_rows": 6, "domain": [-2, 2], "max_eps": 0.5, "device": "cpu"})
@@ -276,6 +276,8 @@ def test_names_of_places():
     assert names((1, 1, 2)) == ["row 0, column 0", "row 0, column 1"]
     assert names((2, 1, 1)) == ["channel 0, row 0, column 0", "channel 1, row 0, column 0"]
     assert len(names((2, 2, 2, 2))) == 16
+    assert names((5, 6, 3))[19:21] == ["channel 1, row 1, column 0", "channel 2, row 1, column 0"]  # channels last
+    assert names((28, 28, 1))[29] == "row 1, column 1"
 
 
 def test_status(finished, tmp_path, capsys):
@@ -320,7 +322,7 @@ def test_status(finished, tmp_path, capsys):
 
 def begun(run, right=None, done=0, domain=None):
     data = dataset(points(run.plan.inputs), name="points", domain=domain)
-    return Start(run, data, "cpu", 1, done, right, 0)
+    return Start(run, data, "cpu", 1, done, right)
 
 
 def test_the_introduction(finished):
@@ -340,15 +342,15 @@ def test_notes_and_domains_are_told(tmp_path):
     assert "regions may leave the data's range [0, 1]; --domain data ends them there" in said
 
 
-@pytest.mark.parametrize(("right", "warned"), [(0, True), (6, True), (7, False), (16, False), (None, False)])
-def test_accuracy_near_chance_is_a_warning(finished, right, warned):
-    said = progress.warnings(begun(finished, right))
-    assert bool(said) == warned and all("--scale" in line for line in said)
-
-
-def test_few_inputs_tell_nothing(finished):
-    few = dataclasses.replace(finished, plan=dataclasses.replace(finished.plan, inputs=9))
-    assert not progress.warnings(begun(few, right=0))
+def test_notes_and_warnings_of_a_run_are_told(finished, capsys):
+    notes = ["note: the columns stand in another order", "warning: hardly \x07 ever right"]
+    noted = dataclasses.replace(finished, plan=dataclasses.replace(finished.plan, notes=notes))
+    assert progress.warnings(begun(noted)) == notes[1:] and not progress.warnings(begun(finished))
+    assert notes[0] in progress.introduction(begun(noted)) and notes[1] not in progress.introduction(begun(noted))
+    found = summarise(Tally(), noted.plan, "Box")
+    show.show_summary(found)
+    assert capsys.readouterr().out.splitlines()[:2] == [notes[0], "warning: hardly \\x07 ever right"]
+    assert found["notes"] == notes and show.summary_of(finished)["notes"] == []
 
 
 def test_lines(finished, capsys, monkeypatch):
@@ -446,8 +448,9 @@ def test_quiet(finished, capsys):
     watch.end()
     captured = capsys.readouterr()
     assert not captured.out and not captured.err
-    watch.begin(begun(finished, right=0))
-    assert capsys.readouterr().err.startswith("warning: ")
+    plan = dataclasses.replace(finished.plan, notes=["note: a", "warning: b"])
+    watch.begin(begun(dataclasses.replace(finished, plan=plan)))
+    assert capsys.readouterr().err == "warning: b\n"
 
 
 def test_durations():

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from elbowroom.axes import channels_of
 from elbowroom.bounds.propagate import Propagation, check_margin, method_named
 from elbowroom.check.prove import Hints, prove
 from elbowroom.check.strict import Area
-from elbowroom.errors import InputError
+from elbowroom.errors import InputError, warn
+from elbowroom.frames import by_name
 from elbowroom.memory import Budget
+from elbowroom.names import few
 from elbowroom.network.graph import Network
 from elbowroom.regions.input_set import InputSet
 from elbowroom.specification import Specification, label_stays
-
-Array = Tensor | np.ndarray | float
+from elbowroom.tensors import Array, tensor_of
+from elbowroom.torch_modes import in_own_modes, recordable
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +47,7 @@ class Bounds:
     layers: Mapping[str, Interval]
 
 
+@in_own_modes
 def bounds(
     net: Network,
     lower: Array | InputSet,
@@ -52,10 +57,10 @@ def bounds(
 ) -> Bounds:
     """Bounds of every layer when the input lies in `[lower, upper]`.
 
-    `lower`, `upper`: `b x *input_shape` or `*input_shape`; or one `InputSet` (balls, rotated boxes)
-    in place of both. `method`: "simple", "quadratic", "combined" (the paper's), "adaptive" or "fast". Computed in the
-    inputs' own precision, and differentiable by them. Bounds are right in real arithmetic; floating
-    point may move them by rounding.
+    `lower`, `upper`: `b x *input_shape` or `*input_shape`, or data frames, whose columns are matched by name with the
+    network's features; or one `InputSet` (balls, rotated boxes) in place of both. `method`: "simple", "quadratic",
+    "combined" (the paper's), "adaptive" or "fast". Computed in the inputs' own precision (float32 for anything
+    shorter), and differentiable by them. Bounds are right in real arithmetic; floating point may move them by rounding.
 
     >>> out = er.bounds(net, x - 0.1, x + 0.1)
     >>> out.lower, out.upper            # the logits
@@ -82,6 +87,7 @@ class Verification:
         return bool(self.proved.all())
 
 
+@in_own_modes
 def verify(
     net: Network,
     lower: Array,
@@ -95,7 +101,8 @@ def verify(
 ) -> Verification:
     """Is the decision the same on the whole box `[lower, upper]`? By the strict check; "not proved" is not "false".
 
-    `labels`: the decision to prove; default, what the network decides at the box's midpoint.
+    `labels`: the decision to prove, as numbers of outputs or names of classes; default, what the network decides at
+    the box's midpoint.
     `spec`: something else to prove of the outputs.
     """
     method_named(method)
@@ -106,7 +113,7 @@ def verify(
         if labels is None:
             chosen = net.decide(net(low / 2 + high / 2))
         else:
-            chosen = labels_of(labels, len(low)).to(low.device)
+            chosen = labels_of(net, labels, len(low)).to(low.device)
         spec = label_stays(chosen, net.n_outputs, net.decision)
     elif labels is not None:
         raise InputError("give labels or spec, not both")
@@ -117,19 +124,42 @@ def verify(
     return Verification((margins > 0).all(1), margins, chosen)
 
 
-def labels_of(labels: Array, batch: int) -> Tensor:
-    """Labels as a vector of `batch` integers, or an `InputError`."""
-    given = tensor_of(labels)
+def labels_of(net: Network, labels: Array, batch: int) -> Tensor:
+    """Labels as a vector of `batch` numbers of outputs, or an `InputError`; text is the name of a class."""
+    known = net.about.classes or ()
+    named = None if not known or isinstance(labels, Tensor) else _by_class(known, labels)
+    given = tensor_of(labels if named is None else named)
     if given.is_floating_point() and not bool((given == given.round()).all()):
         raise InputError("labels must be whole numbers")
     given = given.to(torch.long).reshape(-1)
+    place = {name: str(k) for k, name in enumerate(known)}
+    present = [str(k) for k in given.unique().tolist()] if named is None else []
+    if set(present) <= set(known) and any(place[name] != name for name in present):
+        warn(
+            f"labels that are numbers are those of outputs, 0 to {net.n_outputs - 1}; the network's classes are called "
+            f"{few(known)}: give these names as text if they are meant"
+        )
     if len(given) not in (1, batch):
         raise InputError(f"got {len(given)} labels for {batch} inputs")
     return given.expand(batch)
 
 
+def _by_class(known: tuple[str, ...], labels: Array) -> np.ndarray | None:
+    """Names of classes as the numbers of their outputs; None where labels are no text."""
+    try:
+        names = np.asarray(labels).reshape(-1).tolist()
+    except ValueError:  # rows of different lengths, which is said elsewhere
+        return None
+    if not names or not all(isinstance(name, str) for name in names):
+        return None
+    for name in names:
+        if name not in known:
+            raise InputError(f"there is no class {name!r}; the network's classes are {few(known)}")
+    return np.array([known.index(name) for name in names], dtype=np.int64)
+
+
 def set_of(net: Network, inputs: InputSet) -> InputSet:
-    """The set itself, after checking that it can be one of the network's inputs."""
+    """The set, after checking that it can be one of the network's inputs; in one type, at least float32."""
     if tuple(inputs.center.shape[1:]) != net.input_shape:
         raise InputError(
             f"the set's center must have shape (batch, {', '.join(map(str, net.input_shape))}), "
@@ -140,7 +170,10 @@ def set_of(net: Network, inputs: InputSet) -> InputSet:
             raise InputError(f"the set's {name} holds NaN or infinite values")
     if bool((inputs.radius < 0).any()):
         raise InputError("the set's radius must not be negative")
-    return inputs
+    dtype = _at_least_float32(inputs.center.dtype, inputs.radius.dtype)
+    basis = None if inputs.basis is None else recordable(inputs.basis.to(dtype))
+    center, radius = (recordable(t.to(dtype)) for t in (inputs.center, inputs.radius))
+    return replace(inputs, center=center, radius=radius, basis=basis)
 
 
 def box_of(net: Network, lower: Array, upper: Array | None, dtype: torch.dtype | None = None) -> InputSet:
@@ -151,11 +184,12 @@ def box_of(net: Network, lower: Array, upper: Array | None, dtype: torch.dtype |
 def corners_of(
     net: Network, lower: Array, upper: Array | None, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The corners, `b x *input_shape`, after checking what was given. `dtype`: default, the wider one's."""
+    """The corners, `b x *input_shape`, after checking what was given. `dtype`: default, the wider one's, at least
+    float32."""
     if upper is None:
         raise InputError("bounds need a lower and an upper corner (or one InputSet)")
-    low, high = tensor_of(lower), tensor_of(upper)
-    dtype = dtype or torch.promote_types(low.dtype, high.dtype)
+    low, high = tensor_of(by_name(net, lower, "lower")), tensor_of(by_name(net, upper, "upper"))
+    dtype = dtype or _at_least_float32(low.dtype, high.dtype)
     low, high = batched(net, low.to(dtype), "lower"), batched(net, high.to(dtype), "upper")
     if low.shape != high.shape:
         raise InputError(f"lower has shape {tuple(low.shape)}, upper {tuple(high.shape)}")
@@ -168,6 +202,10 @@ def corners_of(
     return low, high
 
 
+def _at_least_float32(*dtypes: torch.dtype) -> torch.dtype:
+    return functools.reduce(torch.promote_types, dtypes, torch.float32)
+
+
 def batched(net: Network, t: Tensor, name: str) -> Tensor:
     """`t` with a batch axis, or an `InputError` where its shape is not the network's."""
     if not isinstance(net, Network):
@@ -175,24 +213,10 @@ def batched(net: Network, t: Tensor, name: str) -> Tensor:
     if tuple(t.shape) == net.input_shape:
         t = t[None]
     if tuple(t.shape[1:]) != net.input_shape or t.dim() == 0:
+        one = next((s for s in (tuple(t.shape[1:]), tuple(t.shape)) if channels_of(s, net.input_shape)), None)
+        hint = "" if one is None else f"; er.load(net, input_shape={one}) takes inputs of that layout"
         raise InputError(
             f"{name} must have shape {net.input_shape} or (batch, "
-            f"{', '.join(map(str, net.input_shape))}), got {tuple(t.shape)}"
+            f"{', '.join(map(str, net.input_shape))}), got {tuple(t.shape)}{hint}"
         )
     return t
-
-
-def tensor_of(value: Array) -> Tensor:
-    """As a tensor of its own precision: Python's numbers and integers are float64, lest they be rounded to float32."""
-    if not isinstance(value, Tensor):
-        try:
-            array = np.asarray(value)
-        except ValueError as error:
-            raise InputError(f"numbers in rows of one length are needed: {error}") from None
-        if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
-            raise InputError(f"real numbers are needed, got {str(value)[:60]!r} of type {array.dtype}")
-        value = torch.as_tensor(array)
-    if value.is_complex():
-        raise InputError("real numbers are needed, got complex ones")
-    t = value
-    return t if t.is_floating_point() else t.to(torch.float64)

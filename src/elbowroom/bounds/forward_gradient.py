@@ -30,12 +30,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elbowroom.bounds.api import Array, batched
+from elbowroom.bounds.api import batched
 from elbowroom.bounds.propagate import Method, method_named
 from elbowroom.bounds.relaxations import activation_interval, activation_lines
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Activation, Affine, Shape
+from elbowroom.tensors import Array
 
 
 class LayerGradient(NamedTuple):

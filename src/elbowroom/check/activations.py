@@ -66,8 +66,8 @@ class Smooth:
 
 def unfit(net: Network) -> list[str]:
     """Reasons, node by node, why the network's activations have no enclosure here."""
-    missing = (n for n in net.nodes[1:] if not isinstance(n.op, (ops.Affine, ops.MaxPool)) and type(n.op) not in TABLE)
-    return [f"{n.name}: {n.op.name} has no enclosure" for n in missing]
+    others = (n for n in net.nodes[1:] if not isinstance(n.op, ops.Affine) and type(n.op) is not ops.MaxPool)
+    return [f"{n.name}: {n.op.name} has no enclosure" for n in others if type(n.op) not in TABLE]
 
 
 def interval(op: ops.Activation, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:

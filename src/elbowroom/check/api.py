@@ -23,6 +23,7 @@ from elbowroom.check.strict import Area
 from elbowroom.errors import InputError
 from elbowroom.network.files import network_hash
 from elbowroom.network.graph import Network
+from elbowroom.torch_modes import in_own_modes
 
 ARITHMETICS = ("float64", "arb")
 BATCH = 64
@@ -74,6 +75,7 @@ class CheckReport:
         return text + ")"
 
 
+@in_own_modes
 def check(
     certs: Certificates,
     net: Network | None = None,

@@ -36,6 +36,7 @@ def prove_arb(
     """As `prove`: numbers below the specification's groups on the whole area, `b x g`; minus infinity: not proved."""
     _flint()
     missing = [f"{n.name}: {n.op.name}" for n in net.nodes[1:] if type(n.op) not in COVERED]
+    missing += [] if type(net) is Network else [type(net).__name__]
     if missing:
         raise UnsupportedError("the proof in ball arithmetic does not cover " + "; ".join(missing))
     if area.p not in NORMS:
@@ -103,6 +104,13 @@ class _Layer(NamedTuple):
 
     matrices: list[Any]
     offset: Balls
+
+
+def _entries(matrix: Any) -> tuple[bool, bool]:
+    """Whether no row, and whether no column, has two entries that are not zero."""
+    filled = [[k for k, v in enumerate(row) if not v.is_zero()] for row in _rows(matrix)]
+    columns = [k for row in filled for k in row]
+    return all(len(row) < 2 for row in filled), len(set(columns)) == len(columns)
 
 
 def _layer(net: Network, node: Node) -> _Layer | None:
@@ -260,9 +268,16 @@ class _Bounds:
         self.lower, self.upper = [region.lower], [region.upper]
         self.lines: dict[int, _Lines] = {}
         targets = set(net.preactivations) if hints.hidden else set()
+        # Nodes whose entries move freely of each other, and nodes whose interval is their very range.
+        free, exact = [region.center is None], [region.center is None]
         for i in range(1, len(net.nodes)):
             low, high = self._forward(i)
-            if i in targets and (self.lines or region.center is not None):
+            j, layer = net.nodes[i].inputs[0], layers[i]
+            single = layer is not None and len(layer.matrices) == 1
+            alone, once = _entries(layer.matrices[0]) if layer is not None and single else (False, False)
+            free.append(free[j] and alone and once)
+            exact.append(single and (free[j] or (exact[j] and alone)))
+            if i in targets and not exact[i]:
                 below, above = self._unit_rows(i)
                 low = [a.max(b) for a, b in zip(low, below)]
                 high = [a.min(b) for a, b in zip(high, above)]

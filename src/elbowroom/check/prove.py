@@ -15,6 +15,7 @@ from elbowroom.check.rounding import refuse_flush_to_zero
 from elbowroom.check.strict import Area, StrictBounds
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.graph import Network
+from elbowroom.torch_modes import CUDNN_OFF
 
 DEPLOYED = (None, "float32")
 NORMS = (1, 2, math.inf)
@@ -52,27 +53,34 @@ def prove(
     The claim is about the network in real arithmetic, its stored parameters taken as exact; with `deployed`
     "float32", about that network executed in float32.
     """
-    if deployed not in DEPLOYED:
-        raise InputError(f'deployed must be None or "float32", got {deployed!r}')
+    refuse_uncovered(net, deployed)
     hints = hints or Hints()
     device = rows.device
     area = _fitting(net, area, rows, offset, group)
     refuse_flush_to_zero(device)
-    reasons = affine.unfit(net) + activations.unfit(net)
-    if reasons:
-        raise UnsupportedError("the strict check does not cover " + "; ".join(reasons))
-    if deployed:
-        refuse_unfit(net)
     work = net.cast(torch.float64, device)
     noise = Float32Noise(work) if deployed else None
     # Direct sums only: cuDNN may choose transforms (FFT, Winograd) whose rounding is another matter.
-    with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
+    with torch.no_grad(), CUDNN_OFF.hold():
         bounds = StrictBounds(work, area, hints.parallel, noise, hints.hidden)
         found = bounds.margins(rows.double(), offset.double(), hints.logits)
         out = found.new_full((len(found), int(group.max()) + 1), -torch.inf)
         out = out.scatter_reduce(1, group.expand_as(found), found, "amax")
         # Of a region that is none (corners crossed, NaN) everything would be true; nothing is proved.
         return torch.where(area.sensible()[:, None], out, -torch.inf)
+
+
+def refuse_uncovered(net: Network, deployed: str | None = None) -> None:
+    """Raises `UnsupportedError`, naming every node, where nothing could be proved of the network, on any area."""
+    if deployed not in DEPLOYED:
+        raise InputError(f'deployed must be None or "float32", got {deployed!r}')
+    if type(net) is not Network:
+        raise UnsupportedError(f"the strict check does not cover {type(net).__name__}, only Network itself")
+    reasons = affine.unfit(net) + activations.unfit(net)
+    if reasons:
+        raise UnsupportedError("the strict check does not cover " + "; ".join(reasons))
+    if deployed:
+        refuse_unfit(net)
 
 
 def _fitting(net: Network, area: Area, rows: Tensor, offset: Tensor, group: Tensor) -> Area:

@@ -110,6 +110,10 @@ class Area:
         return value, error + 2 * U * (middle.abs() + spread)
 
 
+# Affine operations that give each entry of one input by itself, once at most where sizes do not grow.
+_EACH = (ops.Scale, ops.Divide, ops.Shift, ops.BatchNorm, ops.Reshape, ops.Transpose, ops.Slice)
+
+
 def _dot(a: Tensor, v: Tensor) -> Tensor:
     """`b x r x n` by `b x n` (or `1 x n`)."""
     return torch.bmm(a, v.expand(a.shape[0], -1)[:, :, None]).squeeze(-1)
@@ -118,8 +122,9 @@ def _dot(a: Tensor, v: Tensor) -> Tensor:
 class StrictBounds:
     """Proved intervals of every node over an area, and lines of every activation.
 
-    `lower[i]`, `upper[i]`: `b x *shape`. `noise`: errors the network as executed adds of its own. `hidden`: linear
-    bounds for the hidden layers, too, where the intervals do not suffice.
+    `lower[i]`, `upper[i]`: `b x *shape`. `noise`: errors the network as executed adds of its own, infinite where it may
+    overflow; `overflowed`, `b`: inputs where it may, of which nothing is proved from there on. `hidden`: linear bounds
+    for the hidden layers, too, where the intervals do not suffice.
     """
 
     def __init__(
@@ -130,6 +135,9 @@ class StrictBounds:
         low, high = area.hull()
         shape = (len(low), *net.input_shape)
         self.lower, self.upper = [low.reshape(shape)], [high.reshape(shape)]
+        self.overflowed = torch.zeros(len(low), dtype=torch.bool, device=low.device)
+        if noise is not None:
+            self._watch(noise(0, [], self.size(0)))
         self.lines: dict[int, Lines] = {}
         self.source: dict[int, Tensor] = {}
         self._weights: dict[int, Tensor] = {}  # per node: what |A| costs in error, per unit
@@ -139,12 +147,18 @@ class StrictBounds:
         targets = {i for i in net.preactivations if hidden and not isinstance(net.nodes[i].op, ops.Activation)}
         read_by_others = {j for node in net.nodes for j in node.inputs if not isinstance(node.op, ops.ReLU)}
         self._only_relus = targets - read_by_others  # where an entry is not positive, that is all they ask for
+        # Nodes whose entries move freely of each other, as a box's do, and nodes whose interval is their very range.
+        self._free, self._exact = [area.is_box], [area.is_box]
         for i in range(1, len(net.nodes)):
             self._visit(i, i in targets)
 
     def size(self, i: int) -> Tensor:
         """The largest magnitude of node i, `b x *shape`."""
         return torch.maximum(self.lower[i].abs(), self.upper[i].abs())
+
+    def _watch(self, added: Tensor) -> None:
+        """Remembers where infinity or NaN may be executed: behind a clip or a sigmoid it may be any number again."""
+        self.overflowed = self.overflowed | ~torch.isfinite(added).flatten(1).all(1)
 
     # --- one node after the other
 
@@ -161,19 +175,31 @@ class StrictBounds:
             low, high = interval(node.op, lows[0], highs[0])
         if self.noise is not None:
             added = self.noise(i, [self.size(j) for j in node.inputs], torch.maximum(low.abs(), high.abs()))
+            self._watch(added)
             low, high = down(low - added), up(high + added)
         else:
             added = torch.zeros_like(low)
         self._prepare(i, added)
         self._added[i] = added
-        if target and (self.lines or self.area.lower is None):
+        self._note_range(i)
+        if target and not self._exact[i]:
             wanted = ~(high <= 0) if i in self._only_relus else torch.ones_like(low, dtype=torch.bool)
             below, above = self._linear(i, wanted.flatten(1))
             low, high = torch.maximum(low, below), torch.minimum(high, above)
         # A node whose bounds are not numbers, or cross (which real values cannot do), proves nothing.
-        broken = ~(low <= high)
+        broken = ~(low <= high) | self.overflowed.reshape(-1, *[1] * len(node.shape))
         self.lower.append(torch.where(broken, -torch.inf, low))
         self.upper.append(torch.where(broken, torch.inf, high))
+
+    def _note_range(self, i: int) -> None:
+        """Whether rows can improve on the interval of node i. One affine operation on entries that move freely has the
+        interval for its range; two in a row do not: x - x is not zero for intervals."""
+        node, j = self.net.nodes[i], self.net.nodes[i].inputs[0]
+        each = isinstance(node.op, _EACH) and node.size <= self.net.nodes[j].size  # more: some are repeated
+        single = isinstance(node.op, ops.Affine) and len(node.inputs) == 1
+        padded = isinstance(node.op, ops.Pad)
+        self._free.append(self._free[j] and (each or padded))
+        self._exact.append(single and (self._free[j] or (self._exact[j] and (each or padded))))
 
     def _affine(self, i: int, lows: list[Tensor], highs: list[Tensor]) -> tuple[Tensor, Tensor]:
         node = self.net.nodes[i]
@@ -374,7 +400,7 @@ class StrictBounds:
             count = 2 * rows.shape[-1] + 4
             value = down(value + offset - (gamma(count) * (size + offset.abs()) * SAFE + count * ETA))
             found = torch.maximum(found, torch.where(torch.isfinite(value), value, -torch.inf))
-        return found
+        return torch.where(self.overflowed[:, None], -torch.inf, found)
 
 
 def _roundings(op: ops.Operation) -> int:

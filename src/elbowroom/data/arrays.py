@@ -86,7 +86,9 @@ def open_npz(path: Path, image_shape: Sequence[int] | None, key: str | None) -> 
             raise InputError(f"{path} has {len(x)} inputs in {x_key!r}, but {len(labels)} labels in {y_key!r}")
     content = digest({"npz": hash_files([path]), "keys": [x_key, y_key], "shape": shape})
     named = None if y_key is None else f"array {y_key!r}"
-    return Dataset(path.name, shape, len(x), content, Rows(x), labels, classes, labelled_by=named)
+    return Dataset(
+        path.name, shape, len(x), content, Rows(x), labels, classes, labelled_by=named, own_numbers=classes is None
+    )
 
 
 def read_npz(path: Path, key: str) -> np.ndarray:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from elbowroom.archive import digest
+from elbowroom.axes import keeps_axes
 from elbowroom.errors import InputError
+from elbowroom.names import places
 
 Shape = tuple[int, ...]
 
@@ -29,7 +32,9 @@ class Dataset:
     are noticed. `ids`: what people call an input, by its index. `load`: the inputs at some indices, `b x *any shape`
     of as many values; NaN where an input cannot be read. `fault`: why an input cannot be read, None where it can be.
     `labelled_by`: where the labels come from, in words. `instead`: what stands where a number should be, by input and
-    feature, with its place; None where that is not known.
+    feature, with its place; None where that is not known. `own_numbers`: whether class numbers are the data's own;
+    else the labels are names, and were numbered along the alphabet, which says nothing about a network's outputs.
+    `notes`: what was done to the data that their user should know, in sentences.
     """
 
     name: str
@@ -45,6 +50,8 @@ class Dataset:
     fault: Callable[[int], str | None] | None = None
     labelled_by: str | None = None
     instead: Callable[[int, int], str | None] | None = None
+    own_numbers: bool = True
+    notes: tuple[str, ...] = ()
 
     def inputs(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
         """The inputs at these indices, `b x *shape`, float64, a new array; nothing else is read."""
@@ -53,6 +60,22 @@ class Dataset:
             worst = wanted.min() if wanted.min() < 0 else wanted.max()
             raise InputError(f"{self.name} has the inputs 0 to {self.count - 1}, not {worst}")
         return np.array(self.load(wanted), dtype=np.float64).reshape(len(wanted), *self.shape)
+
+    def with_features(self, names: Sequence[str]) -> Dataset:
+        """The same inputs with these features, found by their names, in this order; see `elbowroom.names.places`."""
+        order, notes = places(names, self.features or (), self.name)
+        if order == list(range(len(self.features or ()))):
+            return self
+        picked, instead = Picked(self.load, tuple(order)), self.instead
+        return replace(
+            self,
+            shape=self.shape if len(order) == math.prod(self.shape) else (len(order),),
+            digest=digest({"data": self.digest, "features": list(names)}),
+            load=picked,
+            features=tuple(names),
+            instead=None if instead is None else PickedEntry(instead, tuple(order)),
+            notes=(*self.notes, *notes),
+        )
 
     def trouble(self, index: int) -> str | None:
         """Why this input holds NaN or infinite values, in words; None where it does not."""
@@ -94,6 +117,28 @@ class Rows:
         return self.array[indices].astype(np.float64) / self.scale
 
 
+@dataclass(frozen=True, eq=False)
+class Picked:
+    """Some of the values of each input, by their places in it, in this order."""
+
+    load: Callable[[np.ndarray], np.ndarray]
+    order: tuple[int, ...]
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        return self.load(indices).reshape(len(indices), -1)[:, list(self.order)]
+
+
+@dataclass(frozen=True, eq=False)
+class PickedEntry:
+    """What stands where a number should be, of features in this order."""
+
+    instead: Callable[[int, int], str | None]
+    order: tuple[int, ...]
+
+    def __call__(self, index: int, feature: int) -> str | None:
+        return self.instead(index, self.order[feature])
+
+
 def counted(number: int, one: str, many: str | None = None) -> str:
     """A number of things, for people: 1 input, 2 inputs."""
     return f"{number} {one if number == 1 else many or one + 's'}"
@@ -123,11 +168,13 @@ def seen_as(found: Shape, wanted: Sequence[int] | None, where: str) -> Shape:
     shape = tuple(whole_numbers(list(wanted), "image_shape").tolist())
     if not shape or min(shape) < 1:
         raise InputError(f"image_shape (--input-shape) must hold positive whole numbers, got {tuple(wanted)}")
-    plain_found, plain_wanted = ([n for n in s if n != 1] for s in (found, shape))
     if math.prod(shape) != math.prod(found):
         raise InputError(f"{where}: one input has the shape {found}, which cannot be seen as {shape}")
-    if plain_found != plain_wanted and len(plain_found) > 1 and len(plain_wanted) > 1:
-        raise InputError(f"{where}: one input has the shape {found}; as {shape} its values would be mixed up")
+    if not keeps_axes(found, shape):
+        raise InputError(
+            f"{where}: one input has the shape {found}; as {shape} its values would be mixed up. Leave --input-shape "
+            "out: channels are turned round where the model has them at the other end"
+        )
     return shape
 
 
@@ -135,7 +182,7 @@ def number_labels(texts: Sequence[str | None], where: str) -> tuple[np.ndarray, 
     """Class numbers, `n`, and the classes' names.
 
     Labels that are all whole numbers are class numbers already, without names. Other labels are names; their numbers
-    follow the alphabet, as in scikit-learn.
+    follow the alphabet, and stand for no network's outputs (`Dataset.own_numbers`).
     """
     stripped = [None if t is None else t.strip() for t in texts]
     for k, text in enumerate(stripped):

@@ -59,7 +59,7 @@ def open_folder(folder: Path, image_shape: Sequence[int] | None) -> Dataset:
     name = f"{folder.resolve().name} ({len(files)} images)"
     return Dataset(
         name, shape, len(files), content, load, labels, classes,
-        domain=(0.0, 1.0), ids=load.name, fault=load.fault,
+        domain=(0.0, 1.0), ids=load.name, fault=load.fault, own_numbers=classes is None,
     )  # fmt: skip
 
 

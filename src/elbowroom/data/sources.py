@@ -23,6 +23,7 @@ def open_data(
     feature_columns: Sequence[str] | None = None,
     image_shape: Sequence[int] | None = None,
     key: str | None = None,
+    features: Sequence[str] | None = None,
 ) -> Dataset:
     """Opens what `text` names.
 
@@ -33,8 +34,9 @@ def open_data(
     - FILE.csv, FILE.parquet: a row per input; `label_column`, `feature_columns`: see `elbowroom.data.tables`.
     - a folder of images, the classes in sub-folders; pixels are float64 in [0, 1].
 
-    `image_shape`: how to see one input whose values come as a row, or the reverse. A name of a set comes before a file
-    of the same name; write ./digits for a file called digits.
+    `image_shape`: how to see one input whose values come as a row, or the reverse. `features`: the names that a model
+    has for its features, if it has some: of a table those columns are taken. A name of a set comes before a file of the
+    same name; write ./digits for a file called digits.
     """
     given = os.fspath(text)
     name, _, split = given.partition(":")
@@ -57,7 +59,7 @@ def open_data(
     if kind == "table":
         from elbowroom.data.tables import open_table
 
-        return open_table(path, label_column, feature_columns, image_shape)
+        return open_table(path, label_column, feature_columns, image_shape, features)
     if kind == "folder":
         from elbowroom.data.images import open_folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from elbowroom.archive import digest
 from elbowroom.data.dataset import Dataset, Rows, number_labels, seen_as
 from elbowroom.data.files import file_size, hash_files, one_line, refuse_bomb, require
 from elbowroom.errors import InputError
+from elbowroom.names import places
 
 LABEL_COLUMNS = ("label", "target", "class", "y")
 _INDEX_COLUMNS = ("", "__index_level_0__")  # what pandas calls the index it writes beside the data
@@ -27,14 +29,18 @@ def open_table(
     label_column: str | None,
     feature_columns: Sequence[str] | None,
     image_shape: Sequence[int] | None,
+    model_features: Sequence[str] | None = None,
 ) -> Dataset:
     """Inputs, a row each, `f` (or `image_shape`), with the names of their columns, and labels if there are any.
 
     Entries that are missing or no numbers become NaN. `label_column`: by default the one column named label, target,
     class or y, if there is exactly one beside the features; "" for no labels. `feature_columns`: by default all others.
+    `model_features`: the features as a model names them, which are found by these names and come in this order; other
+    columns are left out.
     """
     read = _read_csv if path.suffix.lower() == ".csv" else _read_parquet
-    label, features, load, count, texts, instead = read(path, label_column, feature_columns)
+    columns, load, count, texts, instead = read(path, _Wanted(label_column, feature_columns, model_features))
+    label, features = columns.label, columns.features
     if not count:
         raise InputError(f"{path} has no rows")
     shape = seen_as((len(features),), image_shape, f"{path}")
@@ -42,15 +48,32 @@ def open_table(
     content = digest({"table": hash_files([path]), "label": label, "features": features, "shape": shape})
     return Dataset(
         path.name, shape, count, content, load, labels, classes, tuple(features),
-        labelled_by=None if label is None else f"column {label!r}", instead=instead,
+        labelled_by=None if label is None else f"column {label!r}", instead=instead, own_numbers=classes is None,
+        notes=columns.notes,
     )  # fmt: skip
 
 
-def _choose(
-    path: Path, names: list[str], label_column: str | None, feature_columns: Sequence[str] | None
-) -> tuple[str | None, list[str]]:
-    """The label's column, if any, and the features' columns."""
-    repeated = [name for k, name in enumerate(names) if name in names[:k]]
+@dataclass(frozen=True)
+class _Wanted:
+    """What `open_table` was told about columns."""
+
+    label_column: str | None
+    feature_columns: Sequence[str] | None
+    model_features: Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The label's column, if any, the features' columns, and notes on how these were found."""
+
+    label: str | None
+    features: list[str]
+    notes: tuple[str, ...] = ()
+
+
+def _choose(path: Path, names: list[str], wanted: _Wanted) -> _Columns:
+    label_column, feature_columns, known = wanted.label_column, wanted.feature_columns, wanted.model_features
+    repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise InputError(f"{path}: the column {repeated[0]!r} appears twice; does the first row name the columns?")
     if isinstance(feature_columns, str):
@@ -61,11 +84,11 @@ def _choose(
             raise InputError(f"{path} has no column {name!r}; it has {_shown(names)}")
     label = label_column or None
     if label_column is None:
-        likely = [name for name in LABEL_COLUMNS if name in names and name not in (chosen or ())]
+        likely = [name for name in LABEL_COLUMNS if name in names and name not in (*(chosen or ()), *(known or ()))]
         label = likely[0] if len(likely) == 1 else None
     if chosen is None:
         chosen = [name for name in names if name != label]
-        for name in chosen:
+        for name in chosen if known is None else ():
             if name in _INDEX_COLUMNS:
                 raise InputError(
                     f"{path}: the column {names.index(name) + 1}, named {name!r}, looks like an index that was saved "
@@ -73,11 +96,14 @@ def _choose(
                 )
     elif len(set(chosen)) != len(chosen):
         raise InputError("feature_columns (--feature-columns) names a column twice")
-    if label in chosen:
+    if label is not None and label in (*chosen, *(known or ())):
         raise InputError(f"the column {label!r} cannot be both the label and a feature")
     if not chosen:
         raise InputError(f"{path} has no columns for features; it has {_shown(names)}")
-    return label, chosen
+    if known is None:
+        return _Columns(label, chosen)
+    order, notes = places(known, chosen, path.name)
+    return _Columns(label, [chosen[k] for k in order], notes)
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -95,15 +121,15 @@ def _refuse_columns(path: Path, names: Sequence[str], found: str | None = None) 
         )
 
 
-# The label's column, the features' columns, how to load rows, how many there are, the labels, what is no number.
-Read = tuple[str | None, list[str], Any, int, list[str | None] | None, "Texts | None"]
+# The columns, how to load rows, how many there are, the labels, what is no number.
+Read = tuple[_Columns, Any, int, list[str | None] | None, "Texts | None"]
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # CSV
 
 
-def _read_csv(path: Path, label_column: str | None, feature_columns: Sequence[str] | None) -> Read:
+def _read_csv(path: Path, asked: _Wanted) -> Read:
     """All entries are read as text, so that a label 007 keeps its zeros and one bad entry does not spoil a column."""
     pa, csv = _arrow("pyarrow"), _arrow("pyarrow.csv")
     reading = csv.ReadOptions(block_size=_BLOCK)
@@ -111,8 +137,10 @@ def _read_csv(path: Path, label_column: str | None, feature_columns: Sequence[st
     try:
         with csv.open_csv(path, reading, parsing) as file:
             names = list(file.schema.names)
-        _refuse_numbers_as_names(path, names)
-        label, features = _choose(path, names, label_column, feature_columns)
+        if asked.model_features is None or not set(asked.model_features) <= set(names):
+            _refuse_numbers_as_names(path, names)
+        found = _choose(path, names, asked)
+        label, features = found.label, found.features
         wanted = features if label is None else [*features, label]
         converting = csv.ConvertOptions(column_types={name: pa.string() for name in wanted}, include_columns=wanted)
         blocks: list[np.ndarray] = []
@@ -134,7 +162,7 @@ def _read_csv(path: Path, label_column: str | None, feature_columns: Sequence[st
     if len(values):
         bad = np.flatnonzero(np.isnan(values).all(axis=0)).tolist()
         _refuse_columns(path, [features[k] for k in bad], instead(0, bad[0]) if bad else None)
-    return label, features, Rows(values), len(values), None if label is None else texts, instead
+    return found, Rows(values), len(values), None if label is None else texts, instead
 
 
 @dataclass(eq=False)
@@ -209,7 +237,7 @@ class ParquetRows:
         return {**self.__dict__, "_last": None}
 
 
-def _read_parquet(path: Path, label_column: str | None, feature_columns: Sequence[str] | None) -> Read:
+def _read_parquet(path: Path, asked: _Wanted) -> Read:
     pa, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
     file_size(path)
     try:
@@ -222,7 +250,8 @@ def _read_parquet(path: Path, label_column: str | None, feature_columns: Sequenc
         raise InputError(f"{path} is damaged, or no Parquet file: {one_line(error)}") from None
     if min(rows, default=0) < 0 or sum(rows) != stated:
         raise InputError(f"{path} is damaged: its row groups have {rows} rows, {stated} in all")
-    label, features = _choose(path, names, label_column, feature_columns)
+    found = _choose(path, names, asked)
+    label, features = found.label, found.features
     types = pa.types
 
     def is_number(kind: Any) -> bool:
@@ -238,7 +267,7 @@ def _read_parquet(path: Path, label_column: str | None, feature_columns: Sequenc
         if types.is_nested(column.type):
             raise InputError(f"{path}: the column {label!r} holds {column.type}, not labels")
         texts = [None if value is None else str(value) for value in column.to_pylist()]
-    return label, features, ParquetRows(path, features, rows), stated, texts, None
+    return found, ParquetRows(path, features, rows), stated, texts, None
 
 
 def _read_columns(path: Path, groups: Sequence[int], names: list[str], rows: int) -> Any:

@@ -33,8 +33,8 @@ from elbowroom.train import accuracy, one_thread, train
 
 DATA_SEED, SEED = 4, 0
 METHODS: dict[str, dict[str, Any]] = {
-    "the paper's bounds": {"bounds": "combined", "margin": "logits"},
-    "Elbowroom's default bounds": {"bounds": "adaptive", "margin": "direct"},
+    "the paper's bounds": {"bounds": "combined", "margin": "logits", "delta": 1e-4},
+    "Elbowroom's default bounds": {"bounds": "adaptive", "margin": "direct", "delta": 1e-4},
 }
 
 

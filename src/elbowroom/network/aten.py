@@ -19,7 +19,7 @@ from torch import Tensor, fx
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph
 from elbowroom.network.operations import Operation, Shape
-from elbowroom.network.reading import RefusalError, refuse
+from elbowroom.network.reading import RefusalError, exactly, refuse
 
 aten = torch.ops.aten
 
@@ -34,11 +34,17 @@ class At:
 
 @dataclass(frozen=True)
 class Step:
-    """What a handler sees: the ATen node it translates, and the graph it adds to."""
+    """What a handler sees: the ATen node it translates, and the graph it adds to.
+
+    `exact`: constants are kept as they are, where they would be rounded to the result's type otherwise; nodes whose
+    constants were changed thereby go into `rounded`.
+    """
 
     graph: Graph
     node: fx.Node
     name: str
+    exact: bool
+    rounded: set[fx.Node]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -46,8 +52,9 @@ class Step:
 
     @property
     def shape(self) -> Shape:
-        """The output's shape without the batch axis, which `_Translation` has checked to be there."""
-        return tuple(self.node.meta["val"].shape[1:])
+        """The output's shape without the batch axis, which `Translation` has checked to be there; a single number
+        has an axis of size 1 in the graph."""
+        return tuple(self.node.meta["val"].shape[1:]) or (1,)
 
     def add(self, op: Operation, *xs: Any) -> At:
         if not all(isinstance(x, At) for x in xs):
@@ -56,9 +63,12 @@ class Step:
         return At(number, self.graph.nodes[number].shape)
 
     def constant(self, value: Any, x: At) -> Tensor:
-        """A constant that meets `x` element by element: in the result's type, without the batch axis."""
+        """A constant that meets `x` element by element, without the batch axis."""
         _fixed(value)
-        value = torch.as_tensor(value, dtype=self.dtype)
+        given = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        value = exactly(given, self.dtype) if self.exact else given.to(self.dtype)
+        if not torch.equal(value.double(), given.double()):
+            self.rounded.add(self.node)
         if value.dim() <= len(x.shape):
             return value
         if value.dim() > len(x.shape) + 1 or value.shape[0] != 1:
@@ -170,7 +180,12 @@ def _combine(to: Step, x: Any, y: Any, a: float, b: float) -> At:
         x, y, a, b = y, x, b, a
     if a != 1:
         x = to.add(ops.Scale(to.constant(a, x)), x)
-    return to.add(ops.Shift(to.constant(y, x) * b), x)
+    offset = to.constant(y, x)
+    if b == 0 or (abs(math.frexp(b)[0]) == 0.5 and torch.equal(offset * b / b, offset)):
+        return to.add(ops.Shift(offset * b), x)  # nothing is rounded
+    # No floating-point number need be the product b y: the same as (x / b + y) b.
+    factor = to.constant(b, x)
+    return to.add(ops.Scale(factor), to.add(ops.Shift(offset), to.add(ops.Divide(factor), x)))
 
 
 def _mul(to: Step, x: Any, y: Any) -> At:
@@ -193,7 +208,8 @@ def _mean(to: Step, x: At, dims: Any = (), keepdim: bool = False, *, dtype: Any 
 def _sum(to: Step, x: At, dims: Any = (), keepdim: bool = False, *, dtype: Any = None) -> At:
     axes = tuple(_axis(x, d) for d in dims)
     count = math.prod(x.shape[d] for d in axes)
-    return to.add(ops.Scale(torch.tensor(count, dtype=to.dtype)), to.add(ops.Mean(axes, keepdim), x))
+    mean = to.add(ops.Mean(axes, keepdim), x)
+    return to.add(ops.Scale(to.constant(count, mean)), mean)
 
 
 # --- shapes ---

@@ -289,7 +289,7 @@ def _read_nodes(archive: Archive, nodes: list[Any], decision: str, about: About,
             if graph.nodes[-1].shape != shape:
                 raise InputError(f"the shape is given as {shape}, but it computes {graph.nodes[-1].shape}")
         except (InputError, RuntimeError, TypeError, ValueError, OverflowError, IndexError) as error:
-            raise InputError(f"{at}: {error}") from None
+            raise InputError(f"{at}: {str(error).removeprefix(f'node {name}: ')}") from None
     if graph is None:
         raise InputError(f"{where}: there are no nodes")
     archive.must_hold_only(entries)

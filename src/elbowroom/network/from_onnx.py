@@ -2,15 +2,15 @@
 
 Every value has its full ONNX shape, with a free batch axis set to 1; what is computed from constants alone (shapes,
 mostly) is evaluated once. Parameters are taken exactly as stored: batch norm is not folded into its neighbours, and
-whatever is rewritten is the same function in real arithmetic. What was read is compared with onnx's own reference
-implementation at a random input, as a guard against misreading.
+whatever is rewritten is the same function in real arithmetic. What was read is compared with the model, as a guard
+against misreading.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ import numpy as np
 
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import onnx_constants as constants
-from elbowroom.network.graph import DECISIONS, About, Graph, Network
+from elbowroom.network.graph import DECISIONS, About, Graph, Network, Origin
+from elbowroom.network.onnx_comparison import Comparison
 from elbowroom.network.onnx_composites import settle
 from elbowroom.network.onnx_file import (
     FLOATS,
@@ -28,8 +29,9 @@ from elbowroom.network.onnx_file import (
     read_model,
     read_tensor,
     type_name,
+    with_data,
 )
-from elbowroom.network.onnx_guard import Guard, NotComparableError
+from elbowroom.network.onnx_guard import Pair
 from elbowroom.network.onnx_operators import AFTER_CUT, HANDLERS, ML, REASONS, TAKES_FORMULA, TAKES_WHOLE
 from elbowroom.network.onnx_step import Builder, Lost, LostError, Place, Step, Value, inner
 from elbowroom.network.onnx_types import Types, result_shapes
@@ -69,8 +71,8 @@ def _dims(info: ValueInfoProto) -> list[int | str] | None:
     return [d.dim_value if d.dim_value > 0 else d.dim_param for d in tensor.shape.dim]
 
 
-def _input_shape(source: ValueInfoProto, output: ValueInfoProto) -> tuple[Shape, int]:
-    """The input's shape at batch size 1, and the batch size the model is made for."""
+def _input_shape(source: ValueInfoProto, output: ValueInfoProto) -> tuple[Shape, int, bool]:
+    """The input's shape at batch size 1, the batch size the model is made for, and whether that is free."""
     dims, given = _dims(source), _dims(output)
     if dims is None:
         raise InputError(f"the input {source.name!r} has no declared shape; export the model with one")
@@ -84,8 +86,8 @@ def _input_shape(source: ValueInfoProto, output: ValueInfoProto) -> tuple[Shape,
     checked_size(shape)
     one_result = given is not None and (len(given) < 2 or given[0] == 1)
     if len(shape) < 2 or shape[0] == 1 or one_result:
-        return shape, 1
-    return (1, *shape[1:]), shape[0]
+        return shape, 1, bool(dims) and isinstance(dims[0], str)
+    return (1, *shape[1:]), shape[0], False
 
 
 def _described(info: ValueInfoProto) -> str:
@@ -127,7 +129,7 @@ class _Reading:
     """Walks a model in order and adds what it finds to a graph; `network` is the result."""
 
     def __init__(self, model: ModelProto, opset: int, folder: Path, task: str | None) -> None:
-        self.graph, self.opset, self.folder = model.graph, opset, folder
+        self.model, self.graph, self.opset, self.folder = model, model.graph, opset, folder
         self.tensors = {t.name: t for t in self.graph.initializer}
         if all(i.name in self.tensors for i in self.graph.input):
             raise UnsupportedError("the model takes no input")
@@ -136,7 +138,7 @@ class _Reading:
         self.uses = Counter(name for node in self.nodes for name in node.input)
         self.uses.update(o.name for o in self.outputs.read)
         self.source = self._source()
-        shape, self.batch = _input_shape(self.source, self.outputs.read[0])
+        shape, self.batch, self.free = _input_shape(self.source, self.outputs.read[0])
         self.build = Builder(Graph(inner(shape)))
         self.notes: list[str] = []
         self.problems: dict[tuple[str, str], dict[str, None]] = {}  # node names by operator and reason
@@ -146,7 +148,7 @@ class _Reading:
         self.values: dict[str, Any] = {self.source.name: Value(self.build.graph.input, shape, whole)}
         for node in self.nodes:
             self._translate(node)
-        self.network = self._finish(model, task)
+        self.network = self._finish(task)
 
     def _needed(self, names: list[str]) -> list[NodeProto]:
         """The nodes that these values depend on, in the file's order, which must be one to compute them in."""
@@ -240,7 +242,8 @@ class _Reading:
             raise
         except InputError as error:
             if not self.problems:  # else it may be about what stands in for the real values
-                raise InputError(f"{place}: {error}") from None
+                made = f" (the model is made for batches of {self.batch} inputs, and is read for one)"
+                raise InputError(f"{place}: {error}{made if self.batch > 1 else ''}") from None
             results = []
         except _DAMAGE as error:
             raise InputError(f"{place} cannot be read; the model may be damaged: {first_line(error)}") from None
@@ -316,7 +319,7 @@ class _Reading:
 
     # --- the end
 
-    def _finish(self, model: ModelProto, task: str | None) -> Network:
+    def _finish(self, task: str | None) -> Network:
         found = [self.value(o.name) for o in self.outputs.read]
         for i, output in enumerate(self.outputs.read):
             try:
@@ -344,28 +347,47 @@ class _Reading:
         self.notes.extend(self.types.notes())
         if sum(n > 1 for n in chosen.shape) > 1:
             self.notes.append(f"the outputs have the shape {inner(chosen.shape)}; they are read row by row")
-        net = self.build.graph.network(chosen.number, _decision(model))
-        self._compare(self.outputs.read[0].name if cut is None else cut.source)
-        classes = next((v.cut.classes for v in found if v.cut is not None and v.cut.classes), None)
-        about = About(classes=classes, notes=tuple(dict.fromkeys(self.notes)))
-        return Network(net.nodes, net.decision, about)
-
-    def _compare(self, name: str) -> None:
-        """A guard against misreading, and against a batch whose rows have something to do with each other."""
-        guard = Guard(self.build.graph, self.values, self.opset, self.batch)
-        try:
-            with np.errstate(all="ignore"):
-                guard.compare(self._needed([name]), self.source.name)
-        except NotComparableError as error:
-            if self.batch > 1:
-                raise UnsupportedError(
-                    f"the model is made for batches of {self.batch} inputs, and whether these are independent cannot "
-                    f"be seen: {error}. Export it with a free batch axis, or with batch size 1"
-                ) from None
-        except _DAMAGE as error:
-            raise UnsupportedError(f"what was read cannot be compared with the model: {first_line(error)}") from None
+        net = self.build.graph.network(chosen.number, _decision(self.model))
+        comparison = self._compare(net, self.outputs.read[0].name if cut is None else cut.source)
         if self.batch > 1:
             self.notes.append(f"the model is made for batches of {self.batch} inputs; it is read for one")
+        self.notes.extend(comparison.notes)
+        classes = next((v.cut.classes for v in found if v.cut is not None and v.cut.classes), None)
+        origin = Origin("", compared=comparison.compared)
+        about = About(classes=classes, notes=tuple(dict.fromkeys(self.notes)), origin=origin)
+        return Network(net.nodes, net.decision, about, comparison.source)
+
+    def _compare(self, net: Network, logits: str) -> Comparison:
+        """A guard against misreading, and against a batch whose rows have something to do with each other."""
+        makers = {name: node for node in self.nodes for name in node.output}
+        zipped = {o.name: makers[o.name] for o in self.outputs.read if makers[o.name].op_type == "ZipMap"}
+        ends = tuple(zipped[o.name].input[0] if o.name in zipped else o.name for o in self.outputs.read)
+        nodes = self._needed([logits, *ends])
+        graph = tuple(self.build.graph.nodes)
+        pair = Pair(nodes, graph, self.values, self.opset, self.source.name, logits, ends, self.free, self.batch)
+        kind = self.types.coarsest(n for node in nodes for n in node.output if not _is_constant(self.values.get(n)))
+        declared = self.source.type.tensor_type.elem_type
+        try:
+            return Comparison(pair, net, lambda names: self._extracted(nodes, names), declared, kind)
+        except _DAMAGE as error:
+            raise UnsupportedError(f"what was read cannot be compared with the model: {first_line(error)}") from None
+
+    def _extracted(self, nodes: Sequence[NodeProto], outputs: Sequence[str]) -> ModelProto:
+        """A model of some of the nodes, as they are, that gives the values named and needs no other file."""
+        model = type(self.model)(ir_version=self.model.ir_version, opset_import=self.model.opset_import)
+        model.graph.name = "read"
+        model.graph.input.append(self.source)
+        for name in outputs:
+            model.graph.output.add().name = name
+        for node in nodes:
+            copy = model.graph.node.add()
+            copy.CopyFrom(node)
+            for attribute in copy.attribute:
+                if attribute.HasField("t"):
+                    attribute.t.CopyFrom(with_data(attribute.t, self.folder))
+        used = dict.fromkeys(name for node in nodes for name in node.input if name in self.tensors)
+        model.graph.initializer.extend(with_data(self.tensors[name], self.folder) for name in used)
+        return model
 
 
 def _is_constant(value: Any) -> bool:

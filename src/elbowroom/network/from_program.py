@@ -5,6 +5,12 @@ symbolic sizes as Python expressions, takes operations from anywhere in torch, a
 file gives two things only: a list of calls, in JSON, of which each must be on a list of ATen operations; and tensors,
 raw or by torch's restricted unpickler. The calls are run as a module, which is traced like any other: this frees the
 program of its example's batch size as well.
+
+The network is compared with these calls, at the batch size that the program was exported for (`torch_guard.py`). This
+shows that they were translated rightly and that the inputs of a batch are independent. It does not show that the calls
+were decoded rightly (their values must have the shapes and types that the file states), nor anything of the module
+that was exported: torch.export takes a batch for larger than 1, so that a module with a way of its own for a batch of
+one loses it on the way into the file.
 """
 
 from __future__ import annotations
@@ -27,9 +33,11 @@ from elbowroom.archive import Archive, parse_json
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import aten
 from elbowroom.network.files import LARGEST
-from elbowroom.network.from_torch import WITHOUT_BOUND, first_line, trace
+from elbowroom.network.from_torch import trace
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Shape
+from elbowroom.network.reading import first_line
+from elbowroom.network.torch_trace import WITHOUT_BOUND
 
 SCHEMA = 8  # the major version of the JSON schema that torch 2.6 and later write
 
@@ -80,9 +88,8 @@ def read_program(path: Path, task: str | None = None, trust_pickle: bool = False
                 raise
             raise InputError(f"{path} is damaged, or of a kind unknown here: {type(error).__name__} {error}") from None
     try:
-        program.must_have_room()
-        # torch takes sizes of 1 for special, so that a trace need not hold for a batch of 1.
-        return trace(program, program.shape, program.dtype, task, batch=1 if program.batch == 1 else 2)
+        program.must_be_sound()
+        return trace(program, program.shape, program.dtype, task, "the saved program", program.batch)
     except (InputError, UnsupportedError) as error:
         fixed = "" if program.batch is None else _FIXED.format(program.batch)
         kind = InputError if isinstance(error, InputError | _RoomError) else UnsupportedError
@@ -107,6 +114,18 @@ class _Name:
 
 
 @dataclass(frozen=True)
+class _Stated:
+    """What the file says of a value: None where that is nothing."""
+
+    sizes: list[int | None]
+    dtype: torch.dtype | None
+
+    def fits(self, value: Tensor) -> bool:
+        sizes = len(self.sizes) == value.dim() and all(n in (None, m) for n, m in zip(self.sizes, value.shape))
+        return sizes and self.dtype in (None, value.dtype)
+
+
+@dataclass(frozen=True)
 class _Call:
     """One operation: arguments are constants, `_Name`s, and lists of them; `results` likewise."""
 
@@ -118,19 +137,26 @@ class _Call:
 
 
 class SavedProgram(nn.Module):
-    """Runs the calls one after the other. `shape`: of one input; `batch`: the only batch size it is for, if any."""
+    """Runs the calls one after the other. `shape`: of one input; `batch`: the only batch size it is for, if any.
+
+    `stated`: what the file says of its values, by name: their sizes (None for one that is an expression) and types.
+    """
 
     def __init__(
         self, shape: Shape, batch: int | None, dtype: torch.dtype, names: tuple[str, str], calls: list[_Call],
-        tensors: Mapping[str, Tensor],
+        tensors: Mapping[str, Tensor], stated: Mapping[str, _Stated],
     ) -> None:  # fmt: skip
         super().__init__()
         self.shape, self.batch, self.dtype, self.names, self.calls = shape, batch, dtype, names, calls
+        self.stated = stated
         self.buffer_names = {name: f"t{i}" for i, name in enumerate(tensors)}
         for name, tensor in tensors.items():
             self.register_buffer(self.buffer_names[name], tensor)
 
     def forward(self, x: Tensor) -> Tensor:
+        return self._values(x)[self.names[1]]
+
+    def _values(self, x: Tensor) -> dict[str, Any]:
         values: dict[str, Any] = {name: getattr(self, buffer) for name, buffer in self.buffer_names.items()}
         values[self.names[0]] = x
         computed = {self.names[0]}
@@ -149,12 +175,23 @@ class SavedProgram(nn.Module):
                 count = value.numel() if isinstance(value, Tensor) else 0
                 if type(count) is int and count > LARGEST:  # a trace counts in symbols
                     raise _RoomError(f"{call.name} would give {count} numbers, for which there is no room")
-        return values[self.names[1]]
+        return values
 
-    def must_have_room(self) -> None:
-        """Refuses a program whose values would not fit into memory, which a few bytes can ask for."""
+    def must_be_sound(self) -> None:
+        """Refuses a program whose values would not fit into memory (a few bytes can ask for that) or are not as stated.
+
+        The sizes and types that torch stated when it saved the program are the one thing in the file that calls which
+        are read wrongly can be told by.
+        """
+        values: dict[str, Any] = {}
         with contextlib.suppress(*_DAMAGE), FakeTensorMode(allow_non_fake_inputs=True):
-            self(torch.empty(2, *self.shape, dtype=self.dtype))
+            values = self._values(torch.empty(self.batch or 2, *self.shape, dtype=self.dtype))
+        for name, value in values.items():
+            if name in self.stated and isinstance(value, Tensor) and not self.stated[name].fits(value):
+                raise InputError(
+                    f"the file states another shape or type for its value {name!r} than its calls give, which is "
+                    f"{tuple(value.shape)} of {value.dtype}; the file is damaged, or read wrongly here"
+                )
 
 
 def _replace(arg: Any, values: Mapping[str, Any]) -> Any:
@@ -226,6 +263,7 @@ class _Reader:
         return SavedProgram(
             tuple(n for n in sizes[1:] if n is not None), sizes[0], dtype, (given[0], self._output()),
             self._calls(graph["nodes"]), tensors,
+            {name: _stated(about) for name, about in graph["tensor_values"].items()},
         )  # fmt: skip
 
     def _inputs(self) -> dict[str, tuple[str, str]]:
@@ -410,6 +448,10 @@ def _only(union: dict[str, Any]) -> tuple[str, Any]:
     """The schema writes a choice as an object with one key."""
     ((kind, value),) = union.items()
     return kind, value
+
+
+def _stated(meta: dict[str, Any]) -> _Stated:
+    return _Stated([_size(size) for size in meta["sizes"]], _TYPES.get(meta["dtype"]))
 
 
 def _size(size: dict[str, Any]) -> int | None:

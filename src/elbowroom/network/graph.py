@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,8 +14,8 @@ import torch
 from torch import Tensor
 
 from elbowroom.errors import InputError, UnsupportedError
-from elbowroom.network import operations as ops
 from elbowroom.network.operations import Affine, Input, Operation, Reshape, Shape
+from elbowroom.torch_modes import own_modes, recordable
 
 DECISIONS = ("max", "min")
 
@@ -82,26 +83,17 @@ class Graph:
     """
 
     def __init__(self, input_shape: Sequence[int]) -> None:
-        shape = tuple(int(n) for n in input_shape)
-        if any(n < 1 for n in shape):
-            raise InputError(f"input_shape must hold positive sizes, got {shape}")
-        self.nodes = [Node(Input(shape), (), shape, "input")]
+        op = Input(tuple(int(n) for n in input_shape))
+        self.nodes = [Node(op, (), op.shape, "input")]
         self.input = 0
 
     def add(self, op: Operation, *inputs: int, name: str | None = None) -> int:
         """Appends a node and returns its number."""
-        if not inputs or not all(0 <= i < len(self.nodes) for i in inputs):
-            raise InputError(f"{op.name}: inputs must be numbers of earlier nodes, got {inputs}")
         name = name or f"{op.name.lower()}_{len(self.nodes)}"
-        for part, tensor in op.tensors().items():
-            if not bool(torch.isfinite(tensor).all()):
-                raise InputError(f"node {name} ({op.name}): {part} holds NaN or infinite values")
-        shapes = [self.nodes[i].shape for i in inputs]
-        _refuse_misfit(op, shapes, f"node {name}")
-        shape = op.output_shape(*shapes)
-        if isinstance(op, Reshape):
-            op = Reshape(shape)  # no -1 left: it has no meaning for an empty batch
-        self.nodes.append(Node(op, tuple(inputs), shape, name))
+        node = _placed(op, tuple(inputs), self.nodes, name)
+        if type(op) is Reshape:
+            node = replace(node, op=Reshape(node.shape))  # no -1 left: it has no meaning for an empty batch
+        self.nodes.append(node)
         return len(self.nodes) - 1
 
     def network(
@@ -142,6 +134,8 @@ class Network:
 
     `decision`: "max" where the largest output decides, "min" where the smallest does. `about`: names and notes.
     `source`: the model it was read from, to compare with. Build one with `Graph`, `Network.chain` or `elbowroom.load`.
+
+    A network owns its numbers: parameters are copied in, and every node is validated again, whoever built it.
     """
 
     def __init__(
@@ -149,11 +143,17 @@ class Network:
     ) -> None:
         if decision not in DECISIONS:
             raise InputError(f'decision must be "max" or "min", got {decision!r}')
-        if len(nodes[-1].shape) != 1:
-            raise InputError(f"the output must be one axis of logits, got shape {nodes[-1].shape}")
+        if not nodes or type(nodes[0].op) is not Input or nodes[0].shape != nodes[0].op.output_shape():
+            raise InputError("the first node of a network must be its input")
+        own = [nodes[0]]
         for node in nodes[1:]:
-            _refuse_misfit(node.op, [nodes[j].shape for j in node.inputs], f"node {node.name}")
-        self.nodes = nodes
+            op = _owned(node.op)
+            own.append(_placed(op, node.inputs, own, node.name))
+            if own[-1].shape != node.shape:
+                raise InputError(f"node {node.name}: the shape is given as {node.shape}, but it is {own[-1].shape}")
+        if len(own[-1].shape) != 1:
+            raise InputError(f"the output must be one axis of logits, got shape {own[-1].shape}")
+        self.nodes = tuple(own)
         self.decision = decision
         self.about = about or About()
         self.source = source
@@ -207,15 +207,26 @@ class Network:
         return sum(t.numel() for n in self.nodes for t in n.op.tensors().values())
 
     def cast(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Network:
-        """The same network with its parameters in another type or place (kept, so casting twice is free)."""
+        """The same network with its parameters in another type or place.
+
+        Casts are kept, and compared with the parameters whenever they are used again: whoever reaches into a network
+        and changes a number gets forward pass, hash and proof of the new one.
+        """
         key = (dtype, torch.device(device))
-        if key not in self._casts:
-            nodes = tuple(
-                Node(n.op.map_tensors(lambda t: t.to(device=key[1], dtype=dtype)), n.inputs, n.shape, n.name)
-                for n in self.nodes
-            )
-            self._casts[key] = Network(nodes, self.decision, self.about)
-        return self._casts[key]
+        kept = self._casts.get(key)
+        with own_modes(), torch.no_grad():  # what is kept must serve callers in any mode
+            if kept is None or not all(map(_is_cast, kept.nodes, self.nodes)):
+                kept = self._casts[key] = self._cast(*key)
+        return kept
+
+    def _cast(self, dtype: torch.dtype, device: torch.device) -> Network:
+        found = copy.copy(self)  # what was validated stays valid
+        found.nodes = tuple(
+            replace(n, op=n.op.map_tensors(lambda t: recordable(t.to(device=device, dtype=dtype)))) for n in self.nodes
+        )
+        found.__dict__.pop("dtype", None)
+        found._casts = {}
+        return found
 
     def values(self, x: Tensor) -> list[Tensor]:
         """Every node's value at `x`, in the parameters' own type: `x` must have it already."""
@@ -240,9 +251,11 @@ class Network:
     def must_agree(self, x: Tensor) -> None:
         """Raises `UnsupportedError` where the model it was read from gives something else at `x`, `b x *input_shape`.
 
-        Without its model (a file of ours, a network built by hand) there is nothing to compare with.
+        Without its model (a file of ours, a network built by hand), or without inputs, there is nothing to compare.
         """
-        difference = None if self.source is None else self.source.differs(x.detach().to("cpu", torch.float64))
+        if self.source is None or not len(x):
+            return
+        difference = self.source.differs(x.detach().to("cpu", torch.float64))
         if difference is not None:
             raise UnsupportedError(difference)
 
@@ -259,35 +272,28 @@ class Network:
         )
 
 
-def _refuse_misfit(op: ops.Operation, shapes: list[Shape], at: str) -> None:
-    """Refuses fields that would reach the batch axis, or be read differently by forward pass and proof."""
-    shape, rank = shapes[0], len(shapes[0])
-    match op:
-        case ops.Add():
-            good = len(shapes) == len(op.signs)
-        case ops.Concat():
-            good = all(len(s) == rank for s in shapes) and -rank <= op.axis < rank
-        case _ if len(shapes) != 1:
-            good = False
-        case ops.Linear():
-            good = rank >= 1 and op.weight.dim() == 2 and (op.bias is None or op.bias.shape == op.weight.shape[:1])
-        case ops.Conv():
-            good = rank == op.weight.dim() - 1 and (op.bias is None or op.bias.shape == op.weight.shape[:1])
-        case ops.BatchNorm():
-            good = rank >= 1 and all(tuple(t.shape) == shape[:1] for t in op.tensors().values())
-        case ops.AvgPool() | ops.MaxPool():
-            good = rank == len(op.kernel) + 1
-        case ops.Slice():
-            good = 0 <= op.axis < rank and 0 <= op.start < min(op.stop, shape[op.axis]) and op.step >= 1
-        case ops.Transpose():
-            good = sorted(op.axes) == list(range(rank))
-        case ops.Mean():
-            good = bool(op.axes) and len(set(op.axes)) == len(op.axes) and all(0 <= d < rank for d in op.axes)
-        case ops.Pad():
-            good = len(op.pads) % 2 == 0 and len(op.pads) <= 2 * rank
-        case ops.Reshape():
-            good = op.shape.count(-1) == 1 or math.prod(op.shape) == math.prod(shape)
-        case _:
-            good = True
-    if not good:
-        raise InputError(f"{at}: {op.name} does not fit inputs of shape {', '.join(map(str, shapes))}")
+def _owned(op: Operation) -> Operation:
+    """A copy whose parameters nobody else holds: plain tensors on the CPU, also where autograd or inference mode is at
+    work; fields are validated once more."""
+    with own_modes(), torch.no_grad():
+        return op.map_tensors(lambda t: t.detach().as_subclass(Tensor).to("cpu", copy=True).contiguous())
+
+
+def _placed(op: Operation, inputs: tuple[int, ...], nodes: Sequence[Node], name: str) -> Node:
+    """The operation as the next node after `nodes`: what it reads is there, it fits, and its numbers make sense."""
+    if not inputs or not all(type(i) is int and 0 <= i < len(nodes) for i in inputs):
+        raise InputError(f"{op.name}: inputs must be numbers of earlier nodes, got {inputs}")
+    try:
+        op.refuse_values()
+        shape = op.output_shape(*(nodes[i].shape for i in inputs))
+        if not shape:  # bounds are taken over the entries of axes
+            raise InputError(f"{op!r} gives a single number without an axis")
+    except InputError as error:
+        raise InputError(f"node {name}: {error}") from None
+    return Node(op, inputs, shape, name)
+
+
+def _is_cast(kept: Node, node: Node) -> bool:
+    """Whether the parameters of `kept` are those of `node` in another type or place."""
+    pairs = zip(kept.op.tensors().values(), node.op.tensors().values())
+    return all(k is t or torch.equal(k, t.to(k.device, k.dtype)) for k, t in pairs)

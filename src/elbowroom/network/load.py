@@ -2,6 +2,8 @@
 
 A reader gives the network of the model alone, in the model's own shape. What stands between the user's numbers and
 the model's is put in front here, in this order: scale, mean, std, layout, shape.
+
+Names are kept: where a model has names for its features, nothing gives them other ones by their place.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from elbowroom.axes import channels_of, keeps_axes, looks_channels_last, moved_first, moved_last
 from elbowroom.errors import InputError
+from elbowroom.names import Names, class_names, feature_names
 from elbowroom.network import operations as ops
 from elbowroom.network.files import SUFFIX, load_network
 from elbowroom.network.graph import About, Graph, Network, Origin, Source
 from elbowroom.network.operations import Shape
 from elbowroom.network.reading import left_off
+from elbowroom.tensors import tensor_of
+from elbowroom.torch_modes import in_own_modes
 
 TASKS = ("classification", "regression")
 LAYOUTS = ("NCHW", "NHWC")
@@ -31,6 +37,7 @@ _FILES = (".onnx", ".pt2", SUFFIX)
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib")
 
 
+@in_own_modes
 def load(
     model: Any,
     input_shape: Sequence[int] | None = None,
@@ -41,7 +48,7 @@ def load(
     scale: float | None = None,
     layout: str | None = None,
     task: str | None = None,
-    features: Sequence[str] | None = None,
+    features: Sequence[str] | Mapping[str, str] | None = None,
     classes: Sequence[str] | None = None,
     trust_pickle: bool = False,
 ) -> Network:
@@ -52,21 +59,25 @@ def load(
     by `torch.export.save`), `.elbowroom` (saved by `save_network`).
     `input_shape`: the shape of one input as you have it, without the batch axis; needed for a module, which is then
     called with inputs of this shape (turned round for `layout` "NHWC"). By default the model's own shape. A model may
-    take another shape of the same size: inputs are then read in row-major order.
+    take another shape of the same size that has the same axes: rows for images or images for rows, read in row-major
+    order, and axes of size 1 more or less. Never across an order of axes: flatten inputs first if that is meant.
     `scale`, `mean`, `std`: where the model takes `(scale * x - mean) / std`, give them here: they become part of the
     network, and inputs, regions and results stay in the raw units of `x`. Mean and std are numbers, one number per
-    channel (your first axis) or arrays that broadcast to `input_shape`, rounded to the type of the model's parameters
-    (float32 for all but float64 models). A scale of 1/255 is a division by 255.
-    `layout`: "NHWC" where the model takes images with channels last and you have them first; "NCHW" where nothing is
-    to be turned round. By default a model that takes `(H, W, C)` where you have `(C, H, W)` is taken for the former,
-    and `network.about.notes` says so.
+    channel (your first axis; your last one, where the model takes channels first and you have them last) or arrays that
+    broadcast to `input_shape`, rounded to the type of the model's parameters (float32 for all but float64 models). A
+    scale of 1/255 is a division by 255.
+    `layout`: "NHWC" where the model takes images with channels last and you have them first, or the reverse; "NCHW"
+    where nothing is to be turned round. By default a model that takes `(H, W, C)` where you have `(C, H, W)`, or the
+    reverse, gets them turned round where the sizes leave no doubt, and `network.about.notes` says so.
     `decision`: "max" where the largest output decides, "min" where the smallest does. By default "max", or
     the decision of the given `Network`.
     `task`: "classification" or "regression"; by default what a scikit-learn model is for, nothing (the network as it
     is) for a `Network` and its file, and classification for all others. A classifier with one output, a logit or a
     probability, becomes one with two classes; a softmax at the end is left off, since it does not change which output
     is largest. Such changes are named in `network.about.notes`.
-    `features`, `classes`: names, for tables and pictures; by default those that the model has itself.
+    `features`: names of the inputs, flat, in your order, for tables and pictures: data with names are matched by them.
+    A model that has names itself keeps them, and refuses others; a mapping {its name: yours} calls some otherwise.
+    `classes`: names, in the order of the model's outputs; by default those that the model has itself.
     `trust_pickle`: read also files that run code when they are read (`.pt`, `.pth`, `.pkl`, `.joblib`): only from
     people you trust.
     """
@@ -88,23 +99,21 @@ def load(
         if layout == "NHWC":
             if len(shape) < 2:
                 raise InputError(f"layout NHWC needs input_shape, since the model takes inputs of shape {shape}")
-            shape = (shape[-1], *shape[:-1])
+            shape = moved_first(shape)
+    if math.prod(shape) != own.n_inputs:
+        raise InputError(f"inputs of shape {shape} do not fit the model, which takes {own.input_shape}")
+    channels = _channels(shape, own.input_shape, layout)
     graph = Graph(shape)
-    at, turned = _prepare(graph, own, scale, mean, std, layout)
-    named = own.about.features
-    if turned and named is not None:  # names in the model's order
-        named = tuple(np.moveaxis(np.array(named, object).reshape(*shape[1:], shape[0]), -1, 0).ravel())
-    notes = own.about.notes
-    if turned and layout is None:
-        notes += (f"the model takes channels last, {own.input_shape}; inputs of shape {shape} are turned round for it",)
+    at = _prepare(graph, own, scale, mean, std, channels)
+    notes = own.about.notes if layout else (*own.about.notes, *_reading(shape, own.input_shape, channels))
     options = {
         "input_shape": shape, "mean": mean, "std": std, "decision": decision, "scale": scale, "layout": layout,
         "task": task,
     }  # fmt: skip
     about = About(
         origin=_origin(model, own, options),
-        features=named if features is None else _names("features", features, math.prod(shape), "input"),
-        classes=own.about.classes if classes is None else _names("classes", classes, own.n_outputs, "output"),
+        features=feature_names(_turned_names(own.about.features, shape, channels), features, math.prod(shape)),
+        classes=class_names(own.about.classes, classes, own.n_outputs),
         notes=notes,
     )
     return graph.network(graph.append(own, at), decision, about, _prepared_source(graph, at, own))
@@ -151,7 +160,7 @@ def _read(
 
         if shape is None:
             raise InputError("input_shape is needed to read a torch module, e.g. input_shape=(1, 28, 28)")
-        own = (*shape[1:], shape[0]) if layout == "NHWC" else shape
+        own = moved_last(shape) if layout == "NHWC" else shape
         return read_module(model, own, task), task or "classification"
     if isinstance(model, str | os.PathLike):
         return _read_file(Path(model), shape, layout, task, trust_pickle)
@@ -200,6 +209,28 @@ def is_sklearn(model: Any) -> bool:
     return any(kind.__module__.partition(".")[0] == "sklearn" for kind in type(model).__mro__)
 
 
+def feature_names_of(model: Any, trust_pickle: bool = False) -> Names | None:
+    """The names that a model, or what a file of one holds, has for its features itself; None where it has none.
+
+    Takes what `load` takes; quick, since nothing is translated.
+    """
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        suffix = path.suffix.lower() if path.is_file() else ""
+        if suffix in _PICKLES and trust_pickle:
+            from elbowroom.network.pickles import unpickle
+
+            return feature_names_of(unpickle(path))
+        return load_network(path).about.features if suffix == SUFFIX else None
+    if isinstance(model, Network):
+        return model.about.features
+    if is_sklearn(model):
+        from elbowroom.network.from_sklearn import names_of
+
+        return names_of(model)
+    return None
+
+
 def two_classes(net: Network, classes: tuple[str, ...] | None = None) -> Network:
     """A classifier with one output, a logit or a probability, as one with two: the second class where it is high.
 
@@ -216,52 +247,78 @@ def two_classes(net: Network, classes: tuple[str, ...] | None = None) -> Network
         at = graph.add(ops.Reshape((1,)), at)
     at = graph.add(ops.Linear(torch.tensor([[0.0], [1.0]], dtype=net.dtype)), at, name="two_classes")
     note = f"the model has one output; it is read as two classes, the second where that output is {high}"
-    return graph.network(at, about=replace(net.about, classes=classes, notes=(*net.about.notes, note, *ends)))
+    about = replace(net.about, classes=classes, notes=(*net.about.notes, note, *ends))
+    return graph.network(at, about=about, source=net.source)
 
 
 # --- what is put in front
 
 
-def _prepare(
-    graph: Graph, own: Network, scale: float | None, mean: Any, std: Any, layout: str | None
-) -> tuple[int, bool]:
-    """Adds what stands between the user's inputs and the model's; returns its last node, and whether axes turned."""
+def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
+    """Where the user's images have their channels, "first" or "last", if the model has them at the other end; None
+    where nothing is to be turned round. Refuses what would mix values up."""
+    fits = {"first": keeps_axes(moved_last(shape), own), "last": keeps_axes(moved_first(shape), own)}
+    if layout == "NHWC":
+        for found in ("first", "last"):
+            if fits[found]:
+                return found
+        raise InputError(
+            f"layout NHWC makes inputs of shape {moved_last(shape)} of yours, {shape}, but the model takes {own}; "
+            "check input_shape and layout"
+        )
+    if keeps_axes(shape, own):
+        return None
+    plain = channels_of(shape, own) if layout is None else None
+    if plain is None:
+        turn = 'layout="NHWC" (--layout NHWC) turns their axes round; ' if any(fits.values()) else ""
+        raise InputError(
+            f"inputs of shape {shape} do not fit the model, which takes {own}: read in row-major order their values "
+            f"would be mixed up. {turn}if that order is meant, give them as rows: input_shape=({math.prod(shape)},) "
+            f"(--input-shape {math.prod(shape)})"
+        )
+    return plain
+
+
+def _reading(shape: Shape, own: Shape, channels: str | None) -> tuple[str, ...]:
+    """What was taken for granted about the order of an input's values."""
+    if channels is not None:
+        other = "last" if channels == "first" else "first"
+        return (f"the model takes channels {other}, {own}; inputs of shape {shape} are turned round for it",)
+    rank, own_rank = (sum(n > 1 for n in s) for s in (shape, own))
+    if rank <= 1 and own_rank > 2:
+        return (f"the model takes {own}; rows of {math.prod(shape)} numbers are read as that in row-major order",)
+    if rank > 2 and own_rank <= 1 and looks_channels_last(shape):
+        return (f"the model takes rows of {math.prod(own)} numbers; inputs of shape {shape} are read in that order, "
+                "the channels of a pixel side by side",)  # fmt: skip
+    return ()
+
+
+def _prepare(graph: Graph, own: Network, scale: float | None, mean: Any, std: Any, channels: str | None) -> int:
+    """Adds what stands between the user's inputs and the model's; returns its last node."""
     shape, at, dtype = graph.nodes[graph.input].shape, graph.input, own.dtype
-    if math.prod(shape) != own.n_inputs:
-        raise InputError(f"inputs of shape {shape} do not fit the model, which takes {own.input_shape}")
     if scale is not None:
         at = graph.add(_scale(scale, dtype), at, name="scale")
     if mean is not None:
-        at = graph.add(ops.Shift(-_constant("mean", mean, shape, dtype)), at, name="normalise_mean")
+        at = graph.add(ops.Shift(-_constant("mean", mean, shape, channels, dtype)), at, name="normalise_mean")
     if std is not None:
-        divisor = _constant("std", std, shape, dtype)
+        divisor = _constant("std", std, shape, channels, dtype)
         if not bool((divisor > 0).all()):
             raise InputError(f"std must be positive everywhere, got {std!r}")
         at = graph.add(ops.Divide(divisor), at, name="normalise_std")
-    turned = _channels_last(shape, own.input_shape) if layout is None else layout == "NHWC"
-    if turned:
-        at = graph.add(ops.Transpose((*range(1, len(shape)), 0)), at, name="channels_last")
-        found, wanted = ([n for n in s if n > 1] for s in (graph.nodes[at].shape, own.input_shape))
-        if len(wanted) > 1 and found != wanted:
-            raise InputError(
-                f"layout NHWC makes inputs of shape {graph.nodes[at].shape} of yours, {shape}, but the model takes "
-                f"{own.input_shape}; check input_shape and layout"
-            )
+    if channels is not None:
+        move, name = (moved_last, "channels_last") if channels == "first" else (moved_first, "channels_first")
+        at = graph.add(ops.Transpose(move(tuple(range(len(shape))))), at, name=name)
     if graph.nodes[at].shape != own.input_shape:
         at = graph.add(ops.Reshape(own.input_shape), at, name="own_shape")
-    return at, turned
+    return at
 
 
-def _channels_last(shape: Shape, own: Shape) -> bool:
-    """Whether the model takes the user's images with their first axis last."""
-    if own == shape or own != (*shape[1:], *shape[:1]) or shape[0] in (1, math.prod(shape)):
-        return False  # (to turn an axis of size 1 round changes no order)
-    if len(shape) == 2:  # no images, so that neither is plain: their axes changed places, or other rows
-        raise InputError(
-            f'input_shape is {shape}, and the model takes {own}; say layout="NHWC" to swap the axes, or layout="NCHW" '
-            "to read the inputs in row-major order"
-        )
-    return True
+def _turned_names(names: Names | None, shape: Shape, channels: str | None) -> Names | None:
+    """The names of the model's inputs in the user's order."""
+    if names is None or channels is None:
+        return names
+    own, axes = (moved_last(shape), (-1, 0)) if channels == "first" else (moved_first(shape), (0, -1))
+    return tuple(np.moveaxis(np.array(names, object).reshape(own), *axes).ravel())
 
 
 def _scale(scale: Any, dtype: torch.dtype) -> ops.Operation:
@@ -282,32 +339,14 @@ def _shape(shape: Any) -> Shape:
     return tuple(int(n) for n in shape)
 
 
-def _names(what: str, given: Any, count: int, each: str) -> tuple[str, ...]:
-    if isinstance(given, str) or not hasattr(given, "__iter__"):
-        raise InputError(f"{what} must be a list of names, got {given!r}")
-    names = printable(given)
-    if len(names) != count or len(set(names)) != count:
-        raise InputError(
-            f"{what} must be {count} different names, one for each {each}; got {len(names)}, of which "
-            f"{len(set(names))} different: {str(list(names))[:80]}"
-        )
-    return names
-
-
-def printable(names: Any) -> tuple[str, ...]:
-    """Names as they can be shown and saved: line breaks and the like are written as Python does, 2.0 as 2."""
-    texts = (str(int(n)) if isinstance(n, float) and n.is_integer() else str(n) for n in names)
-    return tuple(text if text.isprintable() else ascii(text)[1:-1] for text in texts)
-
-
-def _constant(name: str, value: Any, shape: Shape, dtype: torch.dtype) -> Tensor:
+def _constant(name: str, value: Any, shape: Shape, channels: str | None, dtype: torch.dtype) -> Tensor:
     try:
-        constant = torch.as_tensor(np.asarray(value, dtype=np.float64)).to(dtype)
-    except (TypeError, ValueError):
+        constant = tensor_of(value).detach().to(dtype)
+    except InputError:
         raise InputError(f"{name} must hold numbers, got {value!r}") from None
     if not bool(constant.isfinite().all()):
         raise InputError(f"{name} holds NaN or infinite values")
-    if constant.dim() == 1 and len(shape) > 1 and constant.shape[0] == shape[0]:
+    if constant.dim() == 1 and len(shape) > 1 and constant.shape[0] == shape[0] and channels != "last":
         constant = constant.reshape(-1, *[1] * (len(shape) - 1))  # one number per channel
     try:
         fits = torch.broadcast_shapes(constant.shape, shape) == shape
@@ -316,9 +355,9 @@ def _constant(name: str, value: Any, shape: Shape, dtype: torch.dtype) -> Tensor
     if not fits:
         raise InputError(
             f"{name} of shape {tuple(constant.shape)} does not fit inputs of shape {shape}; give a number, one "
-            "number per channel (the first axis) or an array that broadcasts to the input"
+            f"number per channel (the {channels or 'first'} axis) or an array that broadcasts to the input"
         )
     return constant
 
 
-__all__ = ["LAYOUTS", "TASKS", "is_sklearn", "load", "printable", "two_classes"]
+__all__ = ["LAYOUTS", "TASKS", "feature_names_of", "is_sklearn", "load", "two_classes"]

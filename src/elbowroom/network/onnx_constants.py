@@ -32,28 +32,47 @@ def fold(node: NodeProto, inputs: Arrays, opset: int) -> list[np.ndarray]:
     return [widened(np.asarray(y)) for y in evaluate([node], dict(zip(node.input, inputs)), list(node.output), opset)]
 
 
+def check_size(node: NodeProto, inputs: Arrays) -> None:
+    """Refuses a node whose result would be too large, where its inputs tell."""
+    bound = _SIZES.get(node.op_type)
+    if bound is not None and node.domain in ("", "ai.onnx"):
+        checked_size((bound(node, inputs),))
+
+
 def evaluate(nodes: Sequence[NodeProto], feeds: dict[str, Any], outputs: list[str], opset: int) -> list[Any]:
     """The values named in `outputs`, by onnx's reference implementation of `nodes` applied to `feeds`."""
-    import onnx
-    from onnx import helper
-    from onnx.reference import ReferenceEvaluator
-
-    if any(a.HasField("g") or a.t.data_location for node in nodes for a in node.attribute):
-        refuse("it holds a graph, or a tensor that is kept in another file")
     known = {name: value for name, value in feeds.items() if value is not None}
-    anything = onnx.TypeProto()
-    graph = helper.make_graph(
-        list(nodes), "part", [helper.make_value_info(n, anything) for n in known],
-        [helper.make_value_info(n, anything) for n in outputs],
-    )  # fmt: skip
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
-    model = helper.make_model(graph, opset_imports=opsets)
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    return Evaluator(nodes, list(known), outputs, opset)(known)
+
+
+class Evaluator:
+    """Some nodes in onnx's reference implementation: the values named in `outputs`, from those in `names`."""
+
+    def __init__(self, nodes: Sequence[NodeProto], names: Sequence[str], outputs: Sequence[str], opset: int) -> None:
+        import onnx
+        from onnx import helper
+        from onnx.reference import ReferenceEvaluator
+
+        if any(a.HasField("g") or a.t.data_location for node in nodes for a in node.attribute):
+            refuse("it holds a graph, or a tensor that is kept in another file")
+        anything = onnx.TypeProto()
+        graph = helper.make_graph(
+            list(nodes), "part", [helper.make_value_info(n, anything) for n in names],
+            [helper.make_value_info(n, anything) for n in outputs],
+        )  # fmt: skip
+        opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
         try:
-            return list(ReferenceEvaluator(model).run(None, known))
-        except Exception as error:  # whatever an implementation raises on a misfit
+            self._run = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets)).run
+        except Exception as error:  # whatever an operator that is lacking, or damaged, makes it raise
             raise InputError(f"it cannot be computed: {first_line(error)}") from None
+
+    def __call__(self, feeds: dict[str, Any]) -> list[Any]:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return list(self._run(None, feeds))
+            except Exception as error:  # whatever an implementation raises on a misfit
+                raise InputError(f"it cannot be computed: {first_line(error)}") from None
 
 
 def stored(to: Step) -> np.ndarray:

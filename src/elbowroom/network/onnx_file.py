@@ -150,6 +150,16 @@ def read_tensor(tensor: TensorProto, folder: Path) -> np.ndarray:
     return widened(array).reshape(shape)
 
 
+def with_data(tensor: TensorProto, folder: Path) -> TensorProto:
+    """The same tensor, with its numbers in it if they are kept in another file."""
+    if tensor.data_location != 1:
+        return tensor
+    found = type(tensor)(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    size = checked_size(tuple(tensor.dims)) * np.dtype(_TYPES[tensor.data_type][1]).itemsize
+    found.raw_data = _external(tensor, folder, size)
+    return found
+
+
 def widened(array: np.ndarray) -> np.ndarray:
     """The same numbers, in a type this program computes with."""
     small = array.dtype.kind == "f" and array.dtype.itemsize < 4

@@ -226,7 +226,13 @@ def _softmax(to: Step, x: Value) -> Value:
     over = x.shape[axis : axis + 1] if to.opset >= 13 else x.shape[axis:]  # old opsets flatten what follows
     if math.prod(over) != math.prod(x.shape):
         refuse(f"it runs over a part of its input only, {over} of {x.shape}")
+    _refuse_alone(x)
     return replace(x, cut=Cut((to.place,), to.node.input[0]))
+
+
+def _refuse_alone(x: Value) -> None:
+    if math.prod(x.shape) == 1:
+        refuse("it is taken of one number, which leaves nothing to decide; is it meant to be a sigmoid?")
 
 
 def _arg_max(to: Step, x: Value) -> Value:
@@ -234,6 +240,7 @@ def _arg_max(to: Step, x: Value) -> Value:
     axis = to.axis(to.integer("axis", 0), len(x.shape))
     if x.shape[axis] != math.prod(x.shape):
         refuse(f"it runs over a part of its input only, {x.shape[axis : axis + 1]} of {x.shape}")
+    _refuse_alone(x)
     return replace(x, cut=_further(to, x, label=True))
 
 

@@ -39,10 +39,12 @@ def window_pads(to: Step, spatial: Shape, kernel: Shape) -> tuple[Shape, Shape, 
     if len(sizes) != 3 * dims or len(pads) != 2 * dims or min(sizes) < 1 or min(pads) < 0:
         raise InputError(f"kernel {kernel}, strides {strides}, dilations {dilations}, pads {pads} fit no image")
     if mode in ("SAME_UPPER", "SAME_LOWER") and not any(pads):
-        total = [
-            max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
-            for n, k, s, d in zip(spatial, kernel, strides, dilations)
-        ]
+        total = [(-(-n // s) - 1) * s + d * (k - 1) + 1 - n for n, k, s, d in zip(spatial, kernel, strides, dilations)]
+        if min(total) < 0:
+            refuse(
+                f"auto_pad {mode} where the kernel {kernel} is smaller than the strides {strides} and padding would be "
+                "negative, which runtimes do differently; export the model with explicit pads"
+            )
         less, more = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
         begins, ends = (less, more) if mode == "SAME_UPPER" else (more, less)
     elif mode in ("NOTSET", "VALID", "") and (mode != "VALID" or not any(pads)):
@@ -71,8 +73,16 @@ class _Windows:
         self.kernel = to.integers("kernel_shape") or ()
         self.strides, self.dilations, self.begins, self.ends = window_pads(to, self.spatial, self.kernel)
         self.ceil = bool(to.integer("ceil_mode", 0))
-        if self.ceil and to.text("auto_pad", "NOTSET") not in ("NOTSET", ""):
+        mode = to.text("auto_pad", "NOTSET")
+        if self.ceil and mode not in ("NOTSET", ""):
             refuse("ceil_mode together with auto_pad")
+        if max(self.dilations) > 1 and mode in ("SAME_UPPER", "SAME_LOWER"):
+            refuse(f"auto_pad {mode} with dilations, which runtimes do differently; export it with explicit pads")
+        if any(p >= k for p, k in zip(self.begins + self.ends, self.kernel * 2)):
+            refuse(
+                f"its padding, {self.begins} and {self.ends}, is as wide as its window {self.kernel}: a window may lie "
+                "in the padding alone, and runtimes disagree on that"
+            )
         self.counts = tuple(_windows(n, k, s, d, b, e, self.ceil) for n, k, s, d, b, e in zip(*self.axes))
         checked_size((self.channels, *self.counts))
 

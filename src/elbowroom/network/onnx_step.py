@@ -96,8 +96,8 @@ class Lost:
 
 
 def inner(shape: Shape) -> Shape:
-    """The shape without a leading 1, which is the batch axis wherever there is one."""
-    return shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
+    """The shape without a leading 1, which is the batch axis wherever there is one; a single number has an axis."""
+    return shape[1:] if len(shape) > 1 and shape[0] == 1 else shape or (1,)
 
 
 def exact(numbers: Any) -> np.ndarray:

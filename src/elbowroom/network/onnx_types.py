@@ -75,6 +75,11 @@ class Types:
     def notes(self) -> list[str]:
         return [computes_in(type_name(kind)) for kind in self._halves]
 
+    def coarsest(self, names: Iterable[str]) -> torch.dtype:
+        """The type among those of these values that rounds most."""
+        kinds = {_dtype(k) for k in map(self.of, names) if k in FLOATS}
+        return max(kinds, key=lambda kind: torch.finfo(kind).eps, default=torch.float32)
+
     def _is_own(self, kind: int) -> bool:
         """Whether this is the type of the whole model."""
         if self._declared in FLOATS and not is_half(_dtype(kind)):

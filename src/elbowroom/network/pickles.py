@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from elbowroom.errors import InputError
-from elbowroom.network.from_torch import NOT_SCRIPT, first_line
+from elbowroom.network.from_torch import NOT_SCRIPT
 from elbowroom.network.load import is_sklearn
+from elbowroom.network.reading import first_line
 
 
 def unpickle(path: Path) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 
 from elbowroom.network.operations import Operation, Shape
 
@@ -42,6 +43,11 @@ class RefusalError(Exception):
         self.at = at
 
 
+def first_line(error: Exception) -> str:
+    """What an error says, for a sentence."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def refuse(reason: str) -> NoReturn:
     raise RefusalError(reason)
 
@@ -59,6 +65,14 @@ def holds(kind: torch.dtype, other: torch.dtype) -> bool:
     return own.eps <= torch.finfo(other).eps and own.max >= torch.finfo(other).max
 
 
+def exactly(value: Tensor, kind: torch.dtype) -> Tensor:
+    """The same numbers in the type `kind` where that holds them, otherwise in float32 or float64."""
+    for narrow in (kind, torch.float32):
+        if torch.equal(value.to(narrow).double(), value.double()):
+            return value.to(narrow)
+    return value.double()
+
+
 @dataclass(frozen=True, eq=False)
 class Unknown(Operation):
     """Stands in for an unsupported operation, so that the rest can be looked through for more of them."""
@@ -69,4 +83,15 @@ class Unknown(Operation):
         return self.shape
 
 
-__all__ = ["RefusalError", "Unknown", "computes_in", "holds", "is_half", "left_off", "refuse", "rounds_to"]
+__all__ = [
+    "RefusalError",
+    "Unknown",
+    "computes_in",
+    "exactly",
+    "first_line",
+    "holds",
+    "is_half",
+    "left_off",
+    "refuse",
+    "rounds_to",
+]

@@ -16,6 +16,8 @@ from torch import Tensor
 from elbowroom.errors import InputError
 from elbowroom.regions.input_set import InputSet
 from elbowroom.regions.subproblem import largest_widths
+from elbowroom.tensors import tensor_of
+from elbowroom.torch_modes import in_own_modes, recordable
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +62,7 @@ class Placed:
         self.room = room
         self.shape = shape  # of one input, without the batch
         self._basis = basis  # as given: a cast down and up again would be another basis
-        self.basis = None if basis is None else basis.to(room.x)
+        self.basis = None if basis is None else recordable(basis.to(room.x))
         self.caps = self._caps()
 
     def take(self, index: Tensor) -> Placed:
@@ -305,11 +307,13 @@ class PlacedEllipsoid(Placed):
 
     def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
         # The margin spends ||c * eps||_2 on the region: squared, sum_k c_k^2 eps_k^2, it is the box's problem in eps^2.
-        # The derivative by eps_k is -c_k^2 eps_k / ||c * eps||, which gives c_k^2.
-        spent = (a * theta[:, None]).sum(-1)
-        squares = a * spent[..., None] / theta.clamp_min(torch.finfo(theta.dtype).tiny)[:, None]
-        found = largest_widths(squares, (margins + spent) ** 2, self.caps**2, self.room.importance / 2)
-        return found.sqrt()
+        # The derivative by eps_k is -c_k^2 eps_k / ||c * eps||, which gives c_k^2. (In float64, since float32 holds
+        # no squares of small or large units.)
+        spent = (a * theta[:, None]).sum(-1).double()
+        squares = a.double() * spent[..., None] / theta.double().clamp_min(torch.finfo(torch.float64).tiny)[:, None]
+        caps = self.caps.double() ** 2
+        found = largest_widths(squares, (margins + spent) ** 2, caps, self.room.importance / 2)
+        return found.sqrt().to(theta.dtype)
 
 
 class PlacedL1(Placed):
@@ -364,7 +368,7 @@ class Uniform(Region):
     scale_by: Tensor | None = None
 
     def __init__(self, scale: Tensor | float | None = None) -> None:
-        value = None if scale is None else torch.as_tensor(scale, dtype=torch.float64)
+        value = None if scale is None else tensor_of(scale).detach().to(torch.float64)
         if value is not None and not bool(((value > 0) & value.isfinite()).all()):
             raise InputError("Uniform(scale=...) must be positive and finite for every feature")
         object.__setattr__(self, "scale_by", value)
@@ -427,8 +431,9 @@ class Oblique(Region):
     basis: Tensor
     inner: Region = Box()
 
+    @in_own_modes
     def __post_init__(self) -> None:
-        basis = torch.as_tensor(self.basis)
+        basis = tensor_of(self.basis).detach()
         if basis.dim() != 2 or basis.shape[0] != basis.shape[1]:
             raise InputError(f"basis must be a square matrix, got shape {tuple(basis.shape)}")
         error = (basis.double().T @ basis.double() - torch.eye(len(basis), dtype=torch.float64)).abs().max()

@@ -4,7 +4,8 @@
 
 by a batched primal-dual interior point method. `theta` has one or two entries per feature (a box's
 two sides share one width), so the Hessian is diagonal or of 2x2 blocks, plus a term of rank g: each step
-costs O(g^2 n).
+costs O(g^2 n) and a Cholesky factor of g rows. Features are in units of their own start and rows in units of their
+budget, so that nobody's units matter.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from torch import Tensor
 _STEPS = 40
 _GAP = 1e-4  # per unit of weight: the mean log width is this close to the best
 _KEEP = 0.95  # the share of the way to the nearest bound a step may go
+_DEAREST = 1e100  # of a feature at its cap, in budgets: what a row without budget asks
+_RIDGES = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)  # added to a diagonal of ones until it factors
 
 
 def largest_widths(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: Tensor | None = None) -> Tensor:
@@ -29,18 +32,23 @@ def largest_widths(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: T
     per = cap.shape[1] // n
     movable = (cap > 0) & (weight.repeat(1, per) > 0)
     c = torch.zeros_like(weight) if already is None else already.to(torch.float64)
-    a = torch.where(movable[:, None], a, 0.0) / b.clamp_min(1e-300)[..., None]  # now every row's budget is 1
-    a = torch.nan_to_num(a, nan=1e300, posinf=1e300)
 
+    def per_feature(t: Tensor) -> Tensor:
+        """The larger of a feature's entries, one unit for both its sides; 1 where neither moves: `B x d`."""
+        largest = torch.where(movable, t, 0.0).reshape(-1, per, n).amax(1)
+        return torch.where(largest > 0, largest, 1.0).repeat(1, per)
+
+    # Every row's budget becomes 1 (in place: with many classes this is what takes memory).
+    unit = per_feature(cap)
+    a = torch.where(movable[:, None], a, 0.0)
+    a.mul_(unit[:, None]).div_(b.clamp_min(1e-300)[..., None]).nan_to_num_(nan=_DEAREST).clamp_(0, _DEAREST)
     # A start that is feasible: every feature takes its share of the summed prices. It also sets the units.
     share = weight / weight.sum(1, keepdim=True).clamp_min(1e-300)
-    price = a.sum(1)
-    start = 0.5 * torch.minimum(share.repeat(1, per) / price.clamp_min(1e-300) / per, cap)
-    unit = torch.where(movable, start, 0.0).reshape(-1, per, n).amax(1)  # one per feature, for both its sides
-    unit = torch.where(unit > 0, unit, 1.0)
-    unit_d = unit.repeat(1, per)
-    a, cap, c = a * unit_d[:, None], torch.where(movable, cap / unit_d, 2.0), c / unit
-    theta = torch.where(movable, start / unit_d, 1.0)
+    start = 0.5 * torch.minimum(share.repeat(1, per) / a.sum(1).clamp_min(1e-300) / per, cap / unit)
+    finer = per_feature(start)
+    a, unit = a.mul_(finer[:, None]), unit * finer
+    theta = torch.where(movable, start / finer, 1.0)
+    cap, c = torch.where(movable, cap / unit, 2.0), c / unit[:, :n]
     # Entries that cannot move idle at 1 of 2: no force, no step, no part in a width or in the gap.
     on = movable.to(theta.dtype)
     w = torch.where(movable.reshape(-1, per, n).any(1), weight, 0.0)
@@ -49,6 +57,7 @@ def largest_widths(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: T
     def sum_entries(t: Tensor) -> Tensor:
         return t.reshape(*t.shape[:-1], per, n).sum(-2)
 
+    sides = None if per == 1 else a[..., :n] - a[..., n:]  # the price of shifting a box as it is
     used = _times(a, theta)
     total = w.sum(1, keepdim=True).clamp_min(1e-300)
     count = a.shape[1] + 2 * on.sum(1, keepdim=True)
@@ -72,19 +81,25 @@ def largest_widths(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: T
         ready = (uneven <= mu * count) & (gap <= 3 * mu * count)
         mu = torch.where(ready, mu * pace, mu)
         force = pull - _times(a.mT, mu / slack) + on * (mu / theta - mu / room)
+        # The inverse of D + E' diag(bend) E, where E sums a feature's entries: diagonal for one entry. For two it is
+        # `inverse` and `swap` times (1, -1)'(1, -1): all terms positive, so that nothing cancels.
         inverse = on / (z_low / theta + z_high / room + (1 - on))
-        # (D + E' diag(bend) E)^-1, where E sums a feature's entries, is `inverse` less a term of its own form.
         bend = w / (width * width)
-        gain = bend / (1 + bend * sum_entries(inverse))
+        both = 1 + bend * sum_entries(inverse)
+        swap = bend * inverse[:, :n] * inverse[:, n:] / both if per == 2 else None
+        inverse = inverse / both.repeat(1, per)
 
-        def solve(r: Tensor, inverse: Tensor = inverse, gain: Tensor = gain) -> Tensor:
-            first = r * inverse
-            return first - inverse * (sum_entries(first) * gain).repeat(1, per)
+        def solve(r: Tensor, inverse: Tensor = inverse, swap: Tensor | None = swap) -> Tensor:
+            if swap is None:
+                return r * inverse
+            moved = (r[:, :n] - r[:, n:]) * swap
+            return r * inverse + torch.cat([moved, -moved], 1)
 
-        scaled = a * inverse[:, None]
-        summed = scaled if per == 1 else sum_entries(scaled)
-        schur = scaled @ a.mT - (summed * gain[:, None]) @ summed.mT + torch.diag_embed(slack / y)
-        push = torch.linalg.solve_ex(schur, _times(a, solve(force))[..., None])[0].squeeze(-1)
+        schur = (a * inverse[:, None]) @ a.mT
+        if sides is not None and swap is not None:
+            schur += (sides * swap[:, None]) @ sides.mT
+        schur.diagonal(dim1=1, dim2=2).add_(slack / y)
+        push = _solve(schur, _times(a, solve(force)))
         step = torch.nan_to_num(solve(force - _times(a.mT, push)), nan=0.0, posinf=0.0, neginf=0.0)
         along = _times(a, step)
         d_y = mu / slack - y + y / slack * along
@@ -97,12 +112,34 @@ def largest_widths(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: T
         theta, used = theta + primal * step, used + primal * along
         y, z_low, z_high = y + dual * d_y, z_low + dual * d_low, z_high + dual * d_high
         pace = torch.where(torch.minimum(primal, dual) < 0.5, 0.5, 0.1)
-    return torch.where(movable, theta * unit_d, 0.0).to(dtype)
+    return torch.where(movable, theta * unit, 0.0).to(dtype)
 
 
 def _times(matrix: Tensor, vector: Tensor) -> Tensor:
     """`B x r x d` by `B x d`."""
     return torch.bmm(matrix, vector[..., None]).squeeze(-1)
+
+
+def _solve(matrix: Tensor, right: Tensor) -> Tensor:
+    """Solves symmetric positive systems, `B x g x g` and `B x g`, by Cholesky factors.
+
+    Rows that say nearly the same make a matrix singular up to rounding: where it does not factor, its diagonal is
+    raised. (Not by LU: batches of it never return, or fail, on several threads in some builds of torch.)
+    """
+    scale = matrix.diagonal(dim1=1, dim2=2).rsqrt()
+    matrix = matrix * scale[:, :, None] * scale[:, None]
+    # What is not a matrix any more asks for no step.
+    lost = ~torch.isfinite(matrix).all(2).all(1)
+    eye = torch.eye(matrix.shape[1], dtype=matrix.dtype, device=matrix.device)
+    matrix = torch.where(lost[:, None, None], eye, matrix)
+    factor, failed = torch.linalg.cholesky_ex(matrix + _RIDGES[0] * eye)
+    for ridge in _RIDGES[1:]:
+        again = failed.nonzero().squeeze(1)
+        if not len(again):
+            break
+        factor[again], failed[again] = torch.linalg.cholesky_ex(matrix[again] + ridge * eye)
+    found = torch.cholesky_solve((right * scale)[..., None], factor).squeeze(-1) * scale
+    return torch.where(lost[:, None], 0.0, found)
 
 
 def _limit(value: Tensor, step: Tensor) -> Tensor:

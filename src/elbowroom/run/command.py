@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from elbowroom.data.dataset import Dataset
-from elbowroom.data.sources import open_data
+from elbowroom.data.sources import TABLES, open_data
 from elbowroom.errors import InputError
 from elbowroom.network.files import load_network
 from elbowroom.network.graph import Network
-from elbowroom.network.load import load
-from elbowroom.run.classes import matched
+from elbowroom.network.load import feature_names_of, load
 from elbowroom.run.files import HEADER, NETWORK, Run
 from elbowroom.run.interrupt import on_signals
 from elbowroom.run.progress import display
@@ -47,9 +46,12 @@ def certify_command(
     settings = settings.settled()
     if own_network and not quiet and "data" not in given:
         print(f"going on with {out}: its own network, and the data that it names, {settings.data}", file=sys.stderr)
-    data = _data(settings)
-    net = load_network(out / NETWORK) if own_network else _network(settings, data)
-    net, data, settings = matched(net, data, settings)
+    if own_network:
+        net = load_network(out / NETWORK)
+        data = _data(settings, net)
+    else:
+        data = _data(settings, settings.model)
+        net = _network(settings, data)
     watch = display(quiet)
     try:
         with on_signals(_STOPPING) as stop:
@@ -95,11 +97,14 @@ def _given(
     return out, {**values, **flags}, lambda n: f"--{n.replace('_', '-')}" if n in flags else f"{config}: {n}"
 
 
-def _data(settings: Settings) -> Dataset:
+def _data(settings: Settings, model: Any) -> Dataset:
+    """`model`: whose features are looked for in a table, by name."""
     assert settings.data is not None
+    is_table = Path(settings.data).suffix.lower() in TABLES
     return open_data(
         settings.data, settings.data_dir, label_column=settings.label_column,
         feature_columns=settings.feature_columns, image_shape=settings.input_shape, key=settings.key,
+        features=feature_names_of(model, settings.trust_pickle) if is_table else None,
     )  # fmt: skip
 
 
@@ -107,7 +112,7 @@ def _network(settings: Settings, data: Dataset) -> Network:
     try:
         return load(
             settings.model, data.shape, settings.mean, settings.std, settings.decision, scale=settings.scale,
-            layout=settings.layout, task=settings.task, features=data.features, trust_pickle=settings.trust_pickle,
+            layout=settings.layout, task=settings.task, trust_pickle=settings.trust_pickle,
         )  # fmt: skip
     except InputError as error:
         if str(error).startswith(("input_shape ", "inputs of shape ")):  # which nobody may have given: it is the data's

@@ -60,7 +60,8 @@ class Plan:
     `data`: of the data set its `name`, `digest` and `count`, digests of the numbers of the inputs taken (`selection`)
     and of their labels, and what must stay (`kept`: one of `KEPT`). `settings`: how they are certified, see
     `elbowroom.run.settings`. `ids`: what people call the inputs, a name per row, where that is not too much text. All
-    three are None where certificates were saved without a data set.
+    three are None where certificates were saved without a data set. `notes`: what whoever reads the run must know about
+    its data, sentences that begin with "note: " or "warning: ".
     """
 
     inputs: int
@@ -68,6 +69,7 @@ class Plan:
     data: dict[str, Any] | None = None
     settings: dict[str, Any] | None = None
     ids: list[str] | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,7 +356,7 @@ def _refuse_too_much(claim: dict[str, Any], plan: Plan, what: str) -> None:
 def _plan(plan: Any, where: str) -> Plan:
     """The plan as stored, after a look at what it holds."""
     where = f"{where}: plan"
-    _must_hold(plan, {"inputs", "part_rows", "data", "settings", "ids"}, where)
+    _must_hold(plan, {"inputs", "part_rows", "data", "settings", "ids", "notes"}, where)
     ids, data = plan["ids"], plan["data"]
     if data is not None:
         _must_hold(data, {"name", "digest", "count", "selection", "labels", "kept"}, f"{where}: data")
@@ -366,6 +368,7 @@ def _plan(plan: Any, where: str) -> Plan:
         "settings": plan["settings"] is None or isinstance(plan["settings"], dict),
         "ids": ids is None
         or (isinstance(ids, list) and len(ids) == plan["inputs"] and all(isinstance(i, str) for i in ids)),
+        "notes": isinstance(plan["notes"], list) and all(isinstance(note, str) for note in plan["notes"]),
     }
     for name, fine in good.items():
         if not fine:

@@ -14,7 +14,6 @@ from elbowroom.run.summary import Tally, cap_in_words
 _EVERY = 10.0  # seconds between lines
 _SILENCE = 60.0  # seconds without a part after which a line says that the work goes on
 _TICK = 1.0  # seconds between looks at the clock
-_FEW = 10  # inputs of which nothing is concluded
 
 
 class Display(Protocol):
@@ -40,7 +39,7 @@ def introduction(start: Start) -> list[str]:
     settings, net = plan.settings or {}, run.network
     lines = [f"network: {net!r}", *(f"note: {note}" for note in net.about.notes)]
     chosen = f"{plan.inputs:,} of its {start.data.count:,} inputs" if plan.inputs < start.data.count else "all inputs"
-    lines.append(f"data: {start.data!r}; {chosen}")
+    lines += [f"data: {start.data!r}; {chosen}", *(note for note in plan.notes if note.startswith("note: "))]
     if start.right is not None:
         lines.append(
             f"the network gets {start.right:,} of these {plan.inputs:,} right ({start.right / plan.inputs:.1%})"
@@ -66,21 +65,7 @@ def introduction(start: Start) -> list[str]:
 
 def warnings(start: Start) -> list[str]:
     """What looks wrong before anything is certified."""
-    count, classes = start.run.plan.inputs, start.run.network.n_outputs
-    if start.strange:
-        return [
-            f"warning: {start.strange:,} of {count:,} labels are no class of the network, whose classes are 0 to "
-            f"{classes - 1}; these inputs get no certificate; --predicted goes without labels"
-        ]
-    if start.right is None or count < _FEW:
-        return []
-    chance = 1 / classes
-    if start.right / count >= chance + 0.1 * (1 - chance):
-        return []
-    return [
-        f"warning: the network gets only {start.right:,} of {count:,} right, hardly more than by chance; usually the "
-        "inputs are not what it was trained on: check --scale, --mean, --std and --layout, or give --predicted"
-    ]
+    return [note for note in start.run.plan.notes if note.startswith("warning: ")]
 
 
 class _Quiet:

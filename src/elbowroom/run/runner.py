@@ -13,21 +13,25 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from elbowroom.accuracy import Accuracy
+from elbowroom.axes import channels_of
 from elbowroom.certificate import Certificates
 from elbowroom.data.dataset import Dataset
 from elbowroom.data.selection import select
 from elbowroom.errors import ElbowroomError, InputError
+from elbowroom.names import printable
 from elbowroom.network.graph import Network
-from elbowroom.network.load import printable
 from elbowroom.network.operations import Conv, Linear
 from elbowroom.run.engines import Engine, engine_of
 from elbowroom.run.files import HEADER, Plan, Run, make_folder, remove_leftovers, rows_per_part
 from elbowroom.run.lock import locked
+from elbowroom.run.matching import matched
 from elbowroom.run.problem import device_of, resolve
 from elbowroom.run.settings import Settings
 from elbowroom.run.summary import Tally
 from elbowroom.run.worker import Part, Worker
 
+_LOOKED_AT = 16  # inputs among which to find three that network and model are compared at
 _READ_AT_ONCE = 1 << 27  # bytes of inputs held while counting what the network gets right
 # Per part, on a CPU and elsewhere: rows at most, and multiplications of one bound evaluation of all rows. A part then
 # takes some 20 seconds.
@@ -49,8 +53,7 @@ class Watch(Protocol):
 @dataclass(frozen=True)
 class Start:
     """What is known before the first part: `right`, how many of the selected inputs the network gets right (None where
-    there is nothing to be right about, or where a run goes on); `strange`: how many have a label that the network does
-    not know; `done`: inputs certified before."""
+    there is nothing to be right about, or where a run goes on); `done`: inputs certified before."""
 
     run: Run
     data: Dataset
@@ -58,7 +61,6 @@ class Start:
     workers: int
     done: int
     right: int | None
-    strange: int
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,21 @@ def run_dataset(
     `resume`: goes on with the run in `out`, if there is one: finished parts are kept, and the network, the data and
     the settings must be the same (those of the machine may differ). `stop`: asked before each part; true ends the run
     in good order. `watch`: is told how it goes. `engine`: who computes the parts; default, whom the settings ask for.
+    Columns and labels are matched by name with the network's features and classes, see `elbowroom.run.matching`; the
+    model that the network was read from is compared with it at the first inputs.
 
     >>> from elbowroom.data.sources import open_data
     >>> run_dataset(net, open_data("digits"), "run", Settings(limit=100))
     """
+    net, data, told = matched(net, data, settings or Settings())
     if tuple(data.shape) != net.input_shape:
-        raise InputError(f"{data.name} has inputs of shape {data.shape}, but the network takes {net.input_shape}")
-    asked = resolve(settings or Settings(), net, data.domain)
+        hint = (
+            f"; er.load(net, input_shape={data.shape}) takes these" if channels_of(data.shape, net.input_shape) else ""
+        )
+        raise InputError(f"{data.name} has inputs of shape {data.shape}, but the network takes {net.input_shape}{hint}")
+    asked = resolve(told, net, data.domain)
     rows = _selection(data, asked)
+    net.must_agree(_first_inputs(data, rows))
     with engine_of(asked) as (chosen, there):
         # Whoever drives a cluster may have no such device.
         here = there if there.engine == "local" else dataclasses.replace(there, device=None)
@@ -114,8 +123,9 @@ def run_dataset(
                     tally.add(_finished(run, k))
                 right = None
             else:
-                right = _count_right(net, data, rows, here)
-                run = Run.create(target, sample, wanted)
+                accuracy = _accuracy(net, data, rows, here)
+                right = None if accuracy is None else accuracy.right
+                run = Run.create(target, sample, dataclasses.replace(wanted, notes=_notes(data, accuracy)))
             done = set(run.finished())
             todo = [k for k in range(run.n_parts) if k not in done]
             there = dataclasses.replace(there, workers=max(1, min(there.workers or 1, len(todo))))
@@ -128,7 +138,6 @@ def run_dataset(
                         there.workers or 1,
                         tally.count,
                         right,
-                        _count_strange(net, data, rows, asked),
                     )
                 )
             if todo:
@@ -185,24 +194,33 @@ def _read(number: int, data: Dataset, index: np.ndarray, settings: Settings) -> 
     return Part(number, index, x, _labels(data, index, settings), faults, troubles)
 
 
-def _count_right(net: Network, data: Dataset, rows: np.ndarray, settings: Settings) -> int | None:
-    """How many of the inputs the network gets right; also the first time that all of them are read."""
+def _first_inputs(data: Dataset, rows: np.ndarray) -> torch.Tensor:
+    """The first inputs that hold finite numbers, `b x *shape`, three at most; few are looked at."""
+    x = data.inputs(rows[:_LOOKED_AT])
+    return torch.from_numpy(x[np.isfinite(x.reshape(len(x), -1)).all(1)][:3])
+
+
+def _accuracy(net: Network, data: Dataset, rows: np.ndarray, settings: Settings) -> Accuracy | None:
+    """How many of the inputs with finite outputs the network gets right; also the first time that all of them are
+    read."""
     labels = _labels(data, rows, settings)
     if labels is None:
         return None
     size = max(1, min(1024, _READ_AT_ONCE // (8 * max(n.size for n in net.nodes))))
-    device, right = device_of(settings), 0
+    device, decided = device_of(settings), np.full(len(rows), -1)
     for first in range(0, len(rows), size):
         x = torch.from_numpy(data.inputs(rows[first : first + size])).to(device, net.dtype)
         outputs = net(x).cpu()
-        good = (net.decide(outputs).numpy() == labels[first : first + size]) & outputs.isfinite().all(1).numpy()
-        right += int(good.sum())
-    return right
+        found = torch.where(outputs.isfinite().all(1), net.decide(outputs), -1)
+        decided[first : first + size] = found.numpy()
+    known = decided >= 0
+    return Accuracy.of(decided[known], labels[known], net.n_outputs)
 
 
-def _count_strange(net: Network, data: Dataset, rows: np.ndarray, settings: Settings) -> int:
-    labels = _labels(data, rows, settings)
-    return 0 if labels is None else int((labels >= net.n_outputs).sum())
+def _notes(data: Dataset, accuracy: Accuracy | None) -> list[str]:
+    """What whoever reads the run must know about its data."""
+    warned = [f"warning: {accuracy.warning}"] if accuracy is not None and accuracy.near_chance else []
+    return [*(f"note: {note}" for note in printable(data.notes)), *warned]
 
 
 # --- the plan

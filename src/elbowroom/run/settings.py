@@ -41,6 +41,7 @@ class Settings:
     layout: str | None = None
     decision: str | None = None
     task: str | None = None
+    class_names: list[str] | None = None
     trust_pickle: bool = False
 
     data_dir: str | None = None
@@ -65,7 +66,7 @@ class Settings:
     margin: str = "direct"
     solver: str = "sequential"
     solver_options: dict[str, float] | None = None
-    delta: float = 1e-4
+    delta: float = 0.0
     precision: str = "float32"
     deployed: str | None = None
 
@@ -127,9 +128,10 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "layout": values.one_of("NCHW", "NHWC"),
     "decision": values.one_of("max", "min"),
     "task": values.one_of("classification", "regression"),
+    "class_names": values.class_names,
     "trust_pickle": values.yes_or_no,
     "data_dir": values.text,
-    "label_column": values.text,
+    "label_column": values.text_or_none,
     "feature_columns": values.columns,
     "key": values.text,
     "limit": values.count(1),

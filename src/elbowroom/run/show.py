@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from elbowroom.axes import looks_channels_last
 from elbowroom.certificate import Certificates
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
@@ -112,6 +113,8 @@ def show_summary(summary: dict[str, Any]) -> None:
     from rich.table import Table
 
     console = Console(highlight=False, markup=False)
+    for note in summary["notes"]:
+        print(printable(note))
     if not summary["complete"]:
         print(f"incomplete: {summary['done']:,} of {summary['inputs']:,} inputs so far")
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -296,6 +299,10 @@ def feature_names(net: Network) -> list[str]:
     if net.about.features:
         return list(net.about.features)
     shape = net.input_shape
+    if looks_channels_last(shape):
+        rows, columns, channels = shape
+        tail = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]
+        return [f"{c}row {i}, column {j}" for i in range(rows) for j in range(columns) for c in tail]
     if len(shape) == 3:
         channels, rows, columns = shape
         lead = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]

@@ -93,6 +93,7 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
         "done": tally.count,
         "complete": tally.count == plan.inputs,
         "data": data.get("name"),
+        "notes": plan.notes,
         "region": found.shape,
         "searched_as": found.searched_as,
         "deployed": found.deployed,

@@ -32,6 +32,11 @@ def text(value: Any) -> str:
     return value
 
 
+def text_or_none(value: Any) -> str:
+    """Text; empty where there is to be none."""
+    return "" if value == "" else text(value)
+
+
 def yes_or_no(value: Any) -> bool:
     if not isinstance(value, bool):
         raise Wrong("true or false")
@@ -138,6 +143,17 @@ def names(value: Any) -> list[str]:
 
 def columns(value: Any) -> list[str]:
     return names(items(value))
+
+
+def class_names(value: Any) -> list[str]:
+    """Names; 0..9 stands for the numbers in between as well."""
+    found: list[str] = []
+    for name in columns(value):
+        match = re.fullmatch(r"([0-9]{1,6})\.\.([0-9]{1,6})", name)
+        found += [name] if match is None else map(str, range(int(match[1]), int(match[2]) + 1))
+    if not all(found) or len(found) < 2:
+        raise Wrong("names of the network's outputs, in their order, such as cat,dog or 1..10")
+    return found
 
 
 def numbers_or_text(value: Any) -> str | list[Any]:

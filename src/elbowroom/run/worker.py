@@ -6,8 +6,10 @@ wrong with everything (an operation without a bound, a device that fails, a full
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -18,7 +20,7 @@ from torch import Tensor
 from elbowroom.bounds.api import verify
 from elbowroom.certificate import Certificates
 from elbowroom.certify import certify
-from elbowroom.errors import ElbowroomError, InputError, UnsupportedError
+from elbowroom.errors import DataWarning, ElbowroomError, InputError, UnsupportedError
 from elbowroom.network.graph import Network
 from elbowroom.run.problem import arguments
 from elbowroom.run.settings import Settings
@@ -49,7 +51,7 @@ class Worker:
     """Holds a network and computes parts. `settings` are resolved, see `elbowroom.run.problem`."""
 
     def __init__(self, net: Network, settings: Settings) -> None:
-        self.net = net
+        self.net = Network(net.nodes, net.decision, net.about)  # without its model: a run compares once, not each part
         self.settings = settings
         self._arguments = arguments(settings, net)
 
@@ -68,10 +70,11 @@ class Worker:
         # At a point the strict check costs little, and tells whether it can treat this network at all.
         point = torch.zeros(1, *net.input_shape, dtype=torch.float64)
         spec = self._specification(point)
-        verify(
-            net, point, point, None if spec else torch.zeros(1), spec=spec, method=self.settings.bounds,
-            margin=self.settings.margin, deployed=self.settings.deployed,
-        )  # fmt: skip
+        with _quietly():
+            verify(
+                net, point, point, None if spec else torch.zeros(1), spec=spec, method=self.settings.bounds,
+                margin=self.settings.margin, deployed=self.settings.deployed,
+            )  # fmt: skip
         return replace(found, index=torch.zeros(2, dtype=torch.int64))
 
     def compute(self, part: Part) -> Certificates:
@@ -122,7 +125,8 @@ class Worker:
 
     def _ask(self, x: Tensor, labels: Tensor | None) -> Certificates:
         spec = self._specification(x)
-        return certify(self.net, x, None if spec else labels, spec=spec, **self._arguments)
+        with _quietly():
+            return certify(self.net, x, None if spec else labels, spec=spec, **self._arguments)
 
     def _specification(self, x: Tensor) -> Specification | None:
         within: Any = self.settings.within
@@ -136,6 +140,14 @@ class Worker:
         return replace(
             blank, status=("error",), message=(reason,), labels=given, x=x, center=x, lower=corner, upper=corner
         )
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without warnings about the data: a run says once what it has to say about all its inputs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        yield
 
 
 def join(pieces: Sequence[Certificates]) -> Certificates:

@@ -1,0 +1,286 @@
+"""Operations are whole or refused: over fields that make sense and fields that do not, whatever is built means one
+thing to the forward pass, to its linear algebra, to its file and to the proof; everything else is an `InputError`."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import event, given
+from torch import Tensor
+
+import elbowroom as er
+from elbowroom.check.strict import Area, StrictBounds
+from elbowroom.errors import ElbowroomError, InputError
+from elbowroom.network import operations as ops
+from elbowroom.network.files import OPERATIONS, load_network, network_hash, save_network
+from elbowroom.network.graph import Graph, Network, Node
+from support import cases
+
+SHAPES = ((1,), (4,), (1, 5), (3, 4), (2, 4, 5), (1, 3, 3), (1, 2, 3, 2))
+ODD: tuple[Any, ...] = (
+    None, True, "1", 1.5, -1, 0, 10**30, math.nan, math.inf, (), [], (1,), (0,), (-1,), (2, 1), (1.5,), (True,),
+    (1, 1, 1), torch.zeros(0), torch.tensor(1), torch.tensor([True]), torch.tensor([1j]), torch.tensor([math.nan]),
+)  # fmt: skip
+
+
+def numbers(*shape: int) -> st.SearchStrategy[Tensor]:
+    def make(seed: int) -> Tensor:
+        return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+    return st.integers(0, 999).map(make)
+
+
+def shapes(rank: st.SearchStrategy[int] | int, low: int, high: int) -> st.SearchStrategy[tuple[int, ...]]:
+    ranks = st.just(rank) if isinstance(rank, int) else rank
+    return ranks.flatmap(lambda n: st.tuples(*[st.integers(low, high)] * n))
+
+
+def tensors(least: int = 0, most: int = 3, high: int = 4) -> st.SearchStrategy[Tensor]:
+    return shapes(st.integers(least, most), 1, high).flatmap(lambda s: numbers(*s))
+
+
+WINDOW = shapes(st.integers(0, 3), 0, 3)
+# Per type of field: what may make sense somewhere.
+PLAUSIBLE: dict[str, st.SearchStrategy[Any]] = {
+    "Tensor": tensors(),
+    "Tensor | None": st.none() | tensors(0, 1),
+    "int": st.integers(-3, 4),
+    "bool": st.booleans(),
+    "float": st.floats(-2, 2, width=32),
+    "float | Tensor": st.floats(-2, 2, width=32) | tensors(),
+    "Shape": WINDOW | shapes(st.integers(1, 4), -2, 6),
+    "tuple[float, ...]": st.lists(st.floats(-2, 2, width=32), min_size=1, max_size=3).map(tuple),
+}
+
+
+@st.composite
+def fitting(draw: Callable[..., Any], kind: type[ops.Operation], shape: ops.Shape) -> dict[str, Any]:
+    """Fields of which most fit an input of this shape; one may be anything."""
+    found = {f.name: draw(PLAUSIBLE[str(f.type)]) for f in dataclasses.fields(kind)}
+    rank, dims = len(shape), max(len(shape) - 1, 1)
+    if draw(st.integers(0, 3)):
+        window = {
+            "kernel": shapes(dims, 1, 3), "stride": shapes(dims, 1, 3), "padding": shapes(dims, 0, 2),
+            "dilation": shapes(dims, 1, 2),
+        }  # fmt: skip
+        found.update({name: draw(value) for name, value in window.items() if name in found})
+        lead = shape[0] if shape else 1
+        if kind is ops.Linear:
+            out = draw(st.integers(1, 3))
+            found.update(weight=draw(numbers(out, shape[-1] if shape else 1)), bias=draw(st.none() | numbers(out)))
+        elif kind is ops.Conv:
+            out, groups = draw(st.integers(1, 2)) * lead, draw(st.sampled_from([1, 1, lead]))
+            kernel = draw(shapes(dims, 1, 3))
+            found.update(weight=draw(numbers(out, lead // groups, *kernel)), groups=groups)
+            found["bias"] = draw(st.none() | numbers(out))
+        elif kind is ops.BatchNorm:
+            found.update({name: draw(numbers(lead)) for name in ("mean", "weight", "bias")})
+            found.update(var=draw(numbers(lead)).abs(), eps=draw(st.sampled_from([0.0, 1e-5])))
+        elif kind is ops.Transpose:
+            found["axes"] = tuple(draw(st.permutations(range(rank))))
+        elif kind is ops.Mean:
+            found["axes"] = tuple(draw(st.permutations(range(rank))))[: draw(st.integers(1, 3))]
+        elif kind is ops.Slice:
+            found.update(axis=draw(st.integers(0, max(rank - 1, 0))), start=draw(st.integers(0, 2)), stop=4, step=1)
+        elif kind is ops.Reshape:
+            found["shape"] = draw(st.sampled_from([(-1,), shape, (1, *shape), (*shape, 1), (-1, *shape)]))
+        elif kind is ops.Clip:
+            found.update(low=draw(st.sampled_from([-math.inf, -1.0, 0.0])), high=draw(st.sampled_from([math.inf, 0.5])))
+    if draw(st.integers(0, 3)) == 0 and found:
+        found[draw(st.sampled_from(sorted(found)))] = draw(st.sampled_from(ODD))
+    return found
+
+
+KINDS = sorted((kind for kind in OPERATIONS.values() if kind is not ops.Input), key=lambda kind: kind.__name__)
+
+
+def test_every_field_has_a_declared_type() -> None:
+    declared = {str(f.type) for kind in OPERATIONS.values() for f in dataclasses.fields(kind)}
+    assert declared <= set(ops._FIELDS) and declared - {"Shape"} <= set(PLAUSIBLE)
+
+
+@cases(16)
+@given(st.data())
+def test_operations_are_whole_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(KINDS))
+    shape = data.draw(st.sampled_from(SHAPES))
+    fields = data.draw(fitting(kind, shape))
+    inputs = data.draw(st.sampled_from([1, 1, 1, 2, 3])) if kind in (ops.Add, ops.Concat) else 1
+    try:
+        op = kind(**fields)
+        graph = Graph(shape)
+        net = graph.network(graph.add(op, *[0] * inputs))
+    except InputError:
+        event(f"{kind.__name__} refused")
+        return
+    event(f"{kind.__name__} built")
+    x = torch.randn(3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    wide = net.cast(torch.float64)
+    values = wide.values(x)
+    # One meaning: the declared shape, whatever the batch, and inputs that do not meet.
+    for node, value in zip(wide.nodes, values):
+        assert tuple(value.shape) == (3, *node.shape)
+    assert torch.allclose(torch.cat([wide.values(row[None])[-1] for row in x]), values[-1])
+    assert wide.values(x[:0])[-1].shape == (0, net.n_outputs)
+    op = wide.nodes[1].op
+    if isinstance(op, ops.Affine):
+        _same_linear_map(op, [shape] * inputs, wide.nodes[1].shape)
+    if isinstance(op, ops.MaxPool):
+        _same_maxima(op, x)
+    path = save_network(net, tmp_path_factory.mktemp("net") / "net.elbowroom")
+    again = load_network(path)
+    assert network_hash(again) == network_hash(net)
+    assert torch.equal(again.cast(torch.float64).values(x)[-1], values[-1])
+    _proved_intervals(net, x)
+
+
+def _same_linear_map(op: ops.Affine, given: list[ops.Shape], out: ops.Shape) -> None:
+    generator = torch.Generator().manual_seed(2)
+    xs = [torch.randn(1, *s, dtype=torch.float64, generator=generator) for s in given]
+    a = torch.randn(1, *out, dtype=torch.float64, generator=generator)
+    zero = [torch.zeros_like(x) for x in xs]
+    assert torch.allclose(op(*xs) - op(*zero), op.linear(*xs), atol=1e-9)
+    back = op.adjoint(a, given)
+    products = sum((b * x).sum() for b, x in zip(back, xs))
+    assert torch.allclose((a * op.linear(*xs)).sum(), products, atol=1e-9)
+    assert bool((op.absolute().linear(*(x.abs() for x in xs)) + 1e-9 >= op.linear(*xs).abs()).all())
+
+
+def _same_maxima(op: ops.MaxPool, x: Tensor) -> None:
+    windows = op.windows(tuple(x.shape[1:]))
+    flat = torch.cat([x.flatten(2), x.new_full((*x.shape[:2], 1), -torch.inf)], -1)
+    assert torch.equal(flat[:, :, windows].amax(-1), op(x).flatten(2))
+
+
+def _proved_intervals(net: Network, x: Tensor) -> None:
+    """The strict check's intervals hold all values at corners and points of a box."""
+    low, high = x.amin(0), x.amax(0)
+    area = Area(low.flatten()[None], high.flatten()[None])
+    try:
+        bounds = StrictBounds(net.cast(torch.float64), area, parallel=False)
+    except ElbowroomError:  # a window in the padding alone, a variance beyond the analysis
+        return
+    n = net.n_inputs
+    corners = itertools.islice(itertools.product((False, True), repeat=n), 64)
+    points = [torch.where(torch.tensor(c), high.flatten(), low.flatten()) for c in corners]
+    points += list(low.flatten() + torch.rand(64, n, dtype=torch.float64) * (high - low).flatten())
+    found = net.cast(torch.float64).values(torch.stack(points).reshape(-1, *net.input_shape))
+    for i, value in enumerate(found):
+        slack = 1e-12 * (1 + value.abs().amax())
+        assert bool((bounds.lower[i] - slack <= value).all()) and bool((value <= bounds.upper[i] + slack).all())
+
+
+# --- a network owns its numbers
+
+
+class Smallest(ops.MaxPool):
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return -super().__call__(-xs[0])
+
+
+class Negative(ops.ReLU):
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return -super().__call__(*xs)
+
+
+class Doubled(ops.Linear):
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return 2 * super().__call__(*xs)
+
+
+SUBCLASSES: dict[str, tuple[ops.Operation, ops.Shape]] = {
+    "max-pooling": (Smallest((2,), (2,)), (1, 2)),
+    "activation": (Negative(), (2,)),
+    "affine": (Doubled(torch.eye(2)), (2,)),
+}
+
+
+@pytest.mark.parametrize("name", list(SUBCLASSES))
+@pytest.mark.parametrize("arithmetic", ["float64", "float32", "arb"])
+def test_a_subclass_is_unknown_never_taken_for_its_parent(name: str, arithmetic: str) -> None:
+    op, shape = SUBCLASSES[name]
+    head = torch.tensor([[1.0] * 2, [0.0] * 2])[:, : math.prod(op.output_shape(shape))]
+    net = Network.chain(shape, [op, ops.Reshape((-1,)), ops.Linear(head, torch.tensor([0.0, 0.5]))])
+    x = torch.tensor([1.0, 0.0], dtype=torch.float64).reshape(1, *shape)
+    with pytest.raises(er.UnsupportedError, match=type(op).__name__):
+        if arithmetic == "arb":
+            pytest.importorskip("flint")
+            from elbowroom.check.arb import prove_arb
+
+            point, rows = x.flatten(1), torch.tensor([[[1.0, -1.0]]], dtype=torch.float64)
+            prove_arb(net, Area(point, point), rows, torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))
+        else:
+            er.verify(net, x, x, labels=0, deployed="float32" if arithmetic == "float32" else None)
+
+
+@pytest.mark.parametrize("deployed", [None, "float32"])
+def test_parameters_are_copied_in(deployed: str | None) -> None:
+    weight = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    net = Network.chain((2,), [ops.Linear(weight)])
+    x = torch.tensor([[1.0, 0.0]])
+    before = network_hash(net)
+    assert er.certify(net, x, deployed=deployed).labels.tolist() == [0]
+    weight.neg_()
+    certs = er.certify(net, x, precision="float64", deployed=deployed)
+    assert network_hash(net) == before == certs.settings["network_hash"]
+    assert certs.labels.tolist() == [0] == net.decide(net(x)).tolist() and bool(er.check(certs))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_casts_cannot_go_stale(dtype: torch.dtype) -> None:
+    """Whoever reaches into a network and changes a number gets hash, forward pass and proof of the new one."""
+    net = Network.chain(
+        (2,), [ops.Linear(torch.eye(2, dtype=dtype)), ops.ReLU(), ops.Linear(torch.eye(2, dtype=dtype))]
+    )
+    x = torch.tensor([[1.0, 0.5]])
+    old = er.certify(net, x)
+    net.nodes[1].op.weight.data.copy_(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))  # type: ignore[attr-defined]
+    for precision in ("float32", "float64"):
+        certs = er.certify(net, x, precision=precision)
+        assert certs.labels.tolist() == [1] == net.decide(net(x)).tolist()
+        assert certs.settings["network_hash"] == network_hash(net) != old.settings["network_hash"]
+        assert bool(er.check(certs))
+    assert bool(er.verify(net, x, x, labels=1)) and not bool(er.verify(net, x, x, labels=0))
+    with pytest.raises(InputError, match="hash"):
+        er.check(old)
+
+
+def test_a_network_shares_nothing_with_its_maker(tmp_path: Any) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    loaded = er.load(module, input_shape=(2,))
+    parameter = torch.nn.Parameter(torch.eye(2))
+    built = Network.chain((2,), [ops.Linear(parameter, torch.zeros(4)[::2])])
+    wrapped = Network(built.nodes, "min")
+    with torch.inference_mode():
+        thought = Network.chain((2,), [ops.Linear(torch.eye(2))])
+    for net in (loaded, built, wrapped, thought):
+        for tensor in (t for node in net.nodes for t in node.op.tensors().values()):
+            assert type(tensor) is Tensor and not tensor.requires_grad and not tensor.is_inference()
+            assert tensor.is_contiguous() and tensor.device.type == "cpu"
+    storages = [t.data_ptr() for net in (loaded, built, wrapped) for n in net.nodes for t in n.op.tensors().values()]
+    theirs = [t.data_ptr() for t in (*module.parameters(), parameter)]
+    assert len({*storages, *theirs}) == len(storages) + len(theirs)
+
+
+def test_networks_are_validated_however_they_are_built() -> None:
+    good = Network.chain((3,), [ops.Linear(torch.ones(2, 3))])
+    start, node = good.nodes
+    bent = ops.MaxPool((2,), (2,))
+    object.__setattr__(bent, "stride", ())
+    for nodes, words in (
+        ((node,), "first node"),
+        ((start, dataclasses.replace(node, shape=(3,))), "shape is given as"),
+        ((start, dataclasses.replace(node, inputs=(1,))), "earlier nodes"),
+        ((start, dataclasses.replace(node, inputs=(0, 0))), "does not fit"),
+        ((start, Node(ops.Linear(torch.full((2, 3), math.nan)), (0,), (2,), "bad")), "NaN"),
+        ((Node(ops.Input((1, 4)), (), (1, 4), "in"), Node(bent, (0,), (1, 2), "bent")), "stride"),
+    ):
+        with pytest.raises(InputError, match=words):
+            Network(nodes)
