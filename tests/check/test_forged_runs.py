@@ -54,7 +54,8 @@ def dataset_run(folder, **given):
     net = network()
     labels = net.decide(net(torch.from_numpy(X))).numpy()
     labels[1] = (labels[1] + 1) % 3
-    data = Dataset("points.npy", (N,), B, "0" * 64, Rows(X), labels, features=ABOUT.features, ids=lambda k: f"row {k}")
+    names = {"features": ABOUT.features, "classes": ABOUT.classes, "ids": lambda k: f"row {k}"}
+    data = Dataset("points.npy", (N,), B, "0" * 64, Rows(X), labels, **names)
     return run_dataset(net, data, folder, Settings.of({"device": "cpu", "part_rows": 2, **given})).run.folder
 
 
