@@ -6,6 +6,8 @@ import torch
 
 import elbowroom as er
 from elbowroom.errors import InputError
+from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
 
 OUTPUTS = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=torch.float64)
 
@@ -112,3 +114,26 @@ def test_decisions_that_are_unknown():
 def test_labels_that_are_refused(labels):
     with pytest.raises(InputError, match="labels must be"):
         er.label_stays(labels, 3)
+
+
+@pytest.mark.parametrize("decision", ["max", "min"])
+@pytest.mark.parametrize("make", [lambda d: er.label_in([0], 2, d), lambda d: er.label_stays(torch.tensor([0]), 2, d)])
+def test_specifications_about_decisions_are_for_networks_that_decide_so(decision, make):
+    """By the smallest output, "the label stays in T" is the reverse of what it is by the largest."""
+    net = Network.chain((2,), [ops.Linear(torch.eye(2))], decision)
+    x = torch.tensor([[3.0, 1.0]]) if decision == "max" else torch.tensor([[1.0, 3.0]])
+    other = {"max": "min", "min": "max"}[decision]
+    assert er.certify(net, x, spec=make(decision)).certified.all()
+    assert er.verify(net, x, x, spec=make(decision))
+    for wrong in (make(other), make(other).cast(torch.float32, "cpu"), make(other).part(torch.tensor([0]))):
+        for ask in (lambda spec: er.certify(net, x, spec=spec), lambda spec: er.verify(net, x, x, spec=spec)):
+            with pytest.raises(InputError, match=f'make it with decision="{decision}"'):
+                ask(wrong)
+
+
+def test_specifications_about_outputs_are_for_all_networks():
+    for decision in ("max", "min"):
+        net = Network.chain((2,), [ops.Linear(torch.eye(2))], decision)
+        x = torch.tensor([[3.0, 1.0]])
+        for spec in (er.outputs_within(net(x), 0.5), er.linear_specification([[1.0, 0.0]])):
+            assert spec.decision is None and er.certify(net, x, spec=spec).certified.all()

@@ -159,7 +159,7 @@ def certify(
     else:
         if labels is not None:
             raise InputError("give labels or spec, not both")
-        spec.check_fits(len(points), net.n_outputs)
+        spec.check_fits(len(points), net)
         chosen = torch.full((len(points),), -1, device=where)
     spec = spec.cast(torch.float64, where)
     parts: list[dict[str, Any]] = []

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.errors import InputError
-from elbowroom.network.graph import DECISIONS
+from elbowroom.network.graph import DECISIONS, Network
 from elbowroom.tensors import tensor_of
 from elbowroom.torch_modes import in_own_modes, recordable
 
@@ -24,12 +24,14 @@ from elbowroom.torch_modes import in_own_modes, recordable
 class Specification:
     """`rows`: `b x t x k` (or `1 x t x k`), `offset`: `b x t` (or `1 x t`), `group`: `t`, the conjunct of each row.
 
-    Groups are numbered 0 to g-1, each with at least one row.
+    Groups are numbered 0 to g-1, each with at least one row. `decision`: which output decides, where the rows speak of
+    decisions: such a specification is for networks that decide so.
     """
 
     rows: Tensor
     offset: Tensor
     group: Tensor
+    decision: str | None = None
 
     def __post_init__(self) -> None:
         if self.rows.dim() != 3 or self.offset.shape != self.rows.shape[:2]:
@@ -68,21 +70,27 @@ class Specification:
     def cast(self, dtype: torch.dtype, device: torch.device | str) -> Specification:
         """In another type or place; constants to autograd."""
         rows, offset = (recordable(t.detach().to(device=device, dtype=dtype)) for t in (self.rows, self.offset))
-        return Specification(rows, offset, self.group.to(device=device))
+        return Specification(rows, offset, self.group.to(device=device), self.decision)
 
-    def check_fits(self, batch: int, n_outputs: int) -> None:
-        """Raises an `InputError` unless the rows are over `n_outputs` outputs, of `batch` inputs or shared by all."""
-        if self.rows.shape[0] not in (1, batch) or self.rows.shape[2] != n_outputs:
+    def check_fits(self, batch: int, net: Network) -> None:
+        """Raises an `InputError` unless the rows are over the network's outputs, of `batch` inputs or shared by all,
+        and about its way to decide."""
+        if self.rows.shape[0] not in (1, batch) or self.rows.shape[2] != net.n_outputs:
             raise InputError(
                 f"the specification has rows of shape {tuple(self.rows.shape)}; it must be for {batch} inputs "
-                f"(or 1) and {n_outputs} outputs"
+                f"(or 1) and {net.n_outputs} outputs"
+            )
+        if self.decision not in (None, net.decision):
+            raise InputError(
+                f"the specification is about the {_EXTREMES[self.decision]} output, but the {_EXTREMES[net.decision]} "
+                f'one decides in this network: make it with decision="{net.decision}"'
             )
 
     def part(self, index: Tensor) -> Specification:
         """The specification of some inputs of the batch."""
         if self.rows.shape[0] == 1:
             return self
-        return Specification(self.rows[index], self.offset[index], self.group)
+        return Specification(self.rows[index], self.offset[index], self.group, self.decision)
 
 
 @in_own_modes
@@ -99,12 +107,15 @@ def label_stays(labels: Tensor, n_classes: int, decision: str = "max") -> Specif
     others = classes.expand(len(labels), -1)[classes[None] != labels[:, None]].reshape(len(labels), -1)
     eye = torch.eye(n_classes, dtype=torch.float64, device=labels.device)
     rows = eye[labels][:, None] - eye[others]
-    return _ungrouped(rows if decision == "max" else -rows)
+    return _ungrouped(rows if decision == "max" else -rows, decision=decision)
 
 
 @in_own_modes
 def label_in(allowed: Iterable[int], n_classes: int, decision: str = "max") -> Specification:
-    """The decision stays within the set `allowed`: every class outside loses against one of them."""
+    """The decision stays within the set `allowed`: every class outside loses against one of them.
+
+    `decision`: "max" or "min", as the network decides; refused of a network that decides otherwise.
+    """
     members = _class_numbers(allowed)
     _check_decision(decision)
     if not members or not 0 <= members[0] <= members[-1] < n_classes:
@@ -116,7 +127,7 @@ def label_in(allowed: Iterable[int], n_classes: int, decision: str = "max") -> S
     rows = torch.stack([eye[t] - eye[j] for j in outside for t in members])
     group = torch.arange(len(outside)).repeat_interleave(len(members))
     rows = rows if decision == "max" else -rows
-    return Specification(rows[None], rows.new_zeros(1, len(rows)), group)
+    return Specification(rows[None], rows.new_zeros(1, len(rows)), group, decision)
 
 
 @in_own_modes
@@ -161,9 +172,12 @@ def outputs_within(outputs: Tensor, tol: Any) -> Specification:
     return _ungrouped(rows, torch.cat([tol - outputs, tol + outputs], 1))
 
 
-def _ungrouped(rows: Tensor, offset: Tensor | None = None) -> Specification:
+def _ungrouped(rows: Tensor, offset: Tensor | None = None, decision: str | None = None) -> Specification:
     offset = rows.new_zeros(rows.shape[:2]) if offset is None else offset
-    return Specification(rows, offset, torch.arange(rows.shape[1], device=rows.device))
+    return Specification(rows, offset, torch.arange(rows.shape[1], device=rows.device), decision)
+
+
+_EXTREMES = {"max": "largest", "min": "smallest"}
 
 
 def _numbers(given: Any, name: str) -> Tensor:

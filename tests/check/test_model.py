@@ -1,5 +1,6 @@
 """A run tied to a model: read again as the run states, and compared; what the run states of it is shown as that."""
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -15,7 +16,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.files import about_hash, network_hash
 from elbowroom.network.graph import Network, Node
 from elbowroom.run.files import Run
-from forgery import edit_graph, edit_run, reseal
+from forgery import edit_archive, edit_graph, edit_run, reseal
 from support import mlp
 
 FEATURES, CLASSES = ("age", "income", "height"), ("low", "high")
@@ -145,6 +146,23 @@ def test_options_come_from_the_run_and_are_looked_at(place, copy, options, words
     reseal(copy)
     assert check(copy).exit_code == 0  # without a model, options are words
     assert words in refused(copy, "--model", place / "net.elbowroom")
+
+
+def test_options_that_nest_for_ever(place, copy):
+    """As deep as JSON can be read, and deeper than all else can go down."""
+    for depth in (40, 300, 480, 900, 960, 985):
+        deep = b"[" * depth + b"0.5" + b"]" * depth
+        edit_graph(copy / "network.elbowroom", lambda g: g["origin"]["options"].update(mean="HERE"))
+        edit_archive(
+            copy / "network.elbowroom",
+            lambda e, deep=deep: e.update({"graph.json": e["graph.json"].replace(b'"HERE"', deep)}),
+        )
+        with contextlib.suppress(RecursionError):
+            reseal(copy)
+        for arguments in ((copy,), (copy, "--model", place / "net.elbowroom")):
+            result = check(*arguments)
+            assert result.exception is None or isinstance(result.exception, SystemExit), (depth, result.exc_info)
+        shutil.copy(place / "run" / "network.elbowroom", copy / "network.elbowroom")
 
 
 def test_names_are_compared(place, copy, tmp_path):

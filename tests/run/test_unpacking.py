@@ -112,6 +112,18 @@ def test_lists_longer_than_they_say(good, tmp_path):
     assert "the pages of the column 'x' do not speak of 12 values" in said and grown < 24
 
 
+def test_columns_under_other_names(good, tmp_path):
+    """pyarrow finds a column by its place, whatever the footer calls its pages."""
+    bomb = forged(good, tmp_path, lambda t: with_text(t, "message", ["", "", "", "no " * 10**5]))
+    content = (bomb / PART).read_bytes()
+    path = b"\x19\x18\x07message"
+    assert content.count(path) == 1
+    (bomb / PART).write_bytes(content.replace(path, path[:-1] + b"X"))
+    assert len(pq.read_table(bomb / PART).column("message")[3].as_py()) == 300_000
+    with pytest.raises(er.InputError, match="its footer speaks of other columns than its schema"):
+        er.Certificates.load(bomb)
+
+
 def test_files_that_are_too_long(good, tmp_path):
     bomb = forged(good, tmp_path, lambda t: t)
     with open(bomb / PART, "ab") as file:

@@ -117,7 +117,7 @@ def verify(
         spec = label_stays(chosen, net.n_outputs, net.decision)
     elif labels is not None:
         raise InputError("give labels or spec, not both")
-    spec.check_fits(len(low), net.n_outputs)
+    spec.check_fits(len(low), net)
     spec = spec.cast(torch.float64, low.device)
     area, hints = Area(low.flatten(1), high.flatten(1)), Hints.of(method, margin)
     margins = prove(net, area, spec.rows, spec.offset, spec.group, hints, deployed)

@@ -126,7 +126,7 @@ def _written_origin(origin: Origin | None) -> dict[str, Any] | None:
         return None
     try:
         options = json.loads(canonical_json(dict(origin.options)))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the options the model was read with cannot be saved: {error}") from None
     compared = [_printable(text) for text in origin.compared]
     return {"model": _printable(origin.model), "sha256": origin.sha256, "options": options, "compared": compared}

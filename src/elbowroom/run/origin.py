@@ -27,8 +27,11 @@ def origin_lines(net: Network) -> list[str]:
     """What a network's file states of where it comes from: a line for the model, then one each for what was done to
     read it, and compared."""
     origin = net.about.origin
-    first = "its origin is not stated" if origin is None else f"read from {described(origin)}"
-    return [first, *net.about.notes, *(() if origin is None else origin.compared)]
+    return [
+        "not given" if origin is None else described(origin),
+        *net.about.notes,
+        *(() if origin is None else origin.compared),
+    ]
 
 
 def described(origin: Origin) -> str:
@@ -44,14 +47,23 @@ def _with(options: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    flat = _flat(value)
+    """An option as a file may hold it, which can be anything."""
+    flat, left = [], [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, list):
+            left.extend(reversed(item))
+        else:
+            flat.append(item)
     if len(flat) > _SHOWN:
         return f"of {len(flat):,} numbers"
-    return ",".join(f"{v:.6g}" if isinstance(v, float) else ascii(str(v)[:40])[1:-1] for v in flat)
+    return ",".join(
+        f"{v:.6g}" if isinstance(v, float) else ascii(v)[:40] if isinstance(v, int) else _text(v) for v in flat
+    )
 
 
-def _flat(value: Any) -> list[Any]:
-    return [inner for item in value for inner in _flat(item)] if isinstance(value, list) else [value]
+def _text(value: Any) -> str:
+    return ascii(value[:40])[1:-1] if isinstance(value, str) else "?"
 
 
 def read_again(run: Run, model: Path, trust_pickle: bool) -> tuple[Network, list[str]]:

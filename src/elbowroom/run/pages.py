@@ -47,9 +47,9 @@ def unpacked(data: bytes) -> dict[str, Unpacked]:
     found: dict[str, Unpacked] = {}
     for group in _structs(footer.get(_GROUPS)):
         for chunk in _structs(group.get(_COLUMNS)):
-            column = chunk.get(_CHUNK)
-            path = column.get(_PATH) if isinstance(column, dict) else None
-            if not isinstance(column, dict) or not isinstance(path, list) or not path or not isinstance(path[0], bytes):
+            (column,) = _structs([chunk.get(_CHUNK)])
+            path = column.get(_PATH)
+            if not isinstance(path, list) or not path or not isinstance(path[0], bytes):
                 raise Odd("its footer speaks of a column without a name")
             name = path[0].decode(errors="replace")
             before, more = found.get(name, Unpacked(0, 0)), _pages(data, column, name)

@@ -153,9 +153,12 @@ def _bytes_of(column: Column) -> int:
 
 def _refuse_bombs(found: Mapping[str, Unpacked], columns: Mapping[str, Column], rows: int) -> None:
     """Refuses a part whose pages unpack to more than its rows need, before any is unpacked."""
-    for name, column in {**columns, "checksum": Column("int64", _CHECKSUM // 8)}.items():
+    wanted = {**columns, "checksum": Column("int64", _CHECKSUM // 8)}
+    if found.keys() != wanted.keys():  # a reader goes by places, and would find what is not looked at here
+        raise Odd("its footer speaks of other columns than its schema")
+    for name, column in wanted.items():
         values = rows * (column.width or 1 if name in columns else 1)
-        if name not in found or found[name].values != values:
+        if found[name].values != values:
             raise Odd(f"the pages of the column {name!r} do not speak of {values:,} values")
         if found[name].size > 2 * rows * _bytes_of(column) + _BESIDE:
             raise Odd(f"the column {name!r} unpacks to {found[name].size:,} bytes, more than {rows:,} rows need")

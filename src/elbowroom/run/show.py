@@ -59,7 +59,7 @@ def show_status(status: dict[str, Any]) -> None:
     share = status["done"] / status["inputs"] if status["inputs"] else 1.0
     print(f"run: {status['run']}")
     print(f"network: {status['network']}")
-    _show_origin(status["origin"], "as the run states: ")
+    _show_origin(status["origin"], "origin (as the run states it): ")
     if status["data"]:
         print(f"data: {printable(status['data'])}")
     print(
@@ -141,9 +141,7 @@ def show_summary(summary: dict[str, Any]) -> None:
     each = summary["seconds"] / max(1, summary["done"])
     print(f"computing time: {in_words(summary['seconds'])}, {each:.2g} s per input")
     print("\nelbowroom check proves the certificates again: regions, what stays, and their sizes (non-uniform)")
-    print(
-        "stated by the run, and not proved: accuracy, uniform, ratios, caps, messages, names, times, and its network:"
-    )
+    print("stated by the run, and not proved: accuracy, uniform, ratios, caps, messages, names, times, and its origin:")
     _show_origin(summary["origin"], "  ")
 
 

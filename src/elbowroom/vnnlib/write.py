@@ -43,12 +43,12 @@ def export(
     `dtype`: the type of the ONNX model, as in `to_onnx`; each query names the numbers that the model holds rounded,
     if there are any.
     """
+    net = _network_of(certs, net)
     if certs.lower is None or certs.upper is None:
         raise InputError(
-            f"a VNN-LIB query describes a box along the axes; these certificates are of the shape "
-            f"{certs.settings.get('region', 'unknown')}, which has no such form"
+            f"a VNN-LIB query describes a box along the axes; these certificates are of the shape {certs.shape}, which "
+            "has no such form"
         )
-    net = _network_of(certs, net)
     chosen = certs.certified.nonzero().squeeze(1).tolist()
     if not chosen:
         raise InputError(f"none of the {len(certs)} inputs is certified: there is nothing to export")
@@ -117,7 +117,7 @@ def _specification(certs: Certificates, net: Network, index: int) -> Specificati
     if certs.spec_rows is None or certs.spec_offset is None or certs.spec_group is None:
         return label_stays(certs.labels[index : index + 1], net.n_outputs, net.decision)
     spec = Specification(certs.spec_rows, certs.spec_offset, certs.spec_group)
-    spec.check_fits(len(certs), net.n_outputs)
+    spec.check_fits(len(certs), net)
     return spec.part(torch.tensor([index]))
 
 
