@@ -474,6 +474,30 @@ def test_rounding_explains_execution_in_float32(net: Network) -> None:
     assert (np.abs(executed - y).max(1) <= found.allowed + 1e-30).all()
 
 
+@pytest.mark.parametrize("kind", ["Elu", "Selu", "Celu", "Sigmoid", "Softplus", "Gelu"])
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_rounding_explains_onnxruntimes_functions(kind: str, scale: float, tmp_path: Path) -> None:
+    """Which take e^x - 1 of a small x as it is, and give no more than a share of 1 where they are next to nothing."""
+    net = read(model([node("Mul", "x c", "s"), node(kind, "s", "e")], ("n", 4), {"c": F(scale)}, 20,
+                     [("e", TensorProto.FLOAT, None)]), tmp_path)  # fmt: skip
+    assert "compared as a whole" in compared(net)
+    x = -np.abs(A(200, 4)).astype(np.float64)
+    assert net.source is not None and net.source.differs(torch.from_numpy(x)) is None
+
+
+def test_gelu_is_compared_to_all_digits(tmp_path: Path) -> None:
+    """Its error function is rounded to float32 in the reference implementation, and shows where it is next to 1."""
+    over = node("Mul", "x over", "a"), node("Erf", "a", "b"), node("Add", "b one", "c"), node("Mul", "x c", "d")
+    constants = {"over": np.float64(np.sqrt(0.5)), "one": np.float64(1), "half": np.float64(0.5)}
+    m = model([*over, node("Mul", "d half")], ("n", 1), constants, 13, [("y", TensorProto.DOUBLE, None)],
+              TensorProto.DOUBLE)  # fmt: skip
+    net = read(m, tmp_path)
+    assert net.source is not None
+    assert net.source.differs(torch.linspace(-6, 6, 101, dtype=torch.float64)[:, None]) is None
+    assert "the largest difference is" in compared(net).splitlines()[0]
+    assert float(compared(net).splitlines()[0].split("difference is ")[1].split()[0]) < 1e-12
+
+
 def test_rounding_does_not_explain_everything() -> None:
     rng = np.random.default_rng(0)
     for sizes in ([5, 3], [20, 50, 50, 10], [50, *[100] * 8, 10]):
