@@ -78,7 +78,7 @@ class _Side:
     @property
     def why(self) -> str:
         """Why nothing was compared."""
-        return next(iter([*filter(None, [self.missing]), *self.unseen.values(), *self.cannot.values()]), "")
+        return self.missing or next(iter([*self.unseen.values(), *self.cannot.values()]), "")
 
     @property
     def sizes(self) -> list[int]:
@@ -104,9 +104,10 @@ class Comparison:
         self._pair, self._net, self._declared, self._kind = pair, net, declared, kind
         self._reference = _Side(f"onnx {onnx.__version__}'s reference implementation")
         self._runtime = _Side("onnxruntime")
-        self._guard, self._deployed = Guard(pair), None
+        self._guard = Guard(pair)
+        self._deployed: Runtime | None = None
         batches = self._batches()
-        self._x = x = self._samples(1 + max(i for batch in batches for i in batch))
+        x = self._samples(1 + max(i for batch in batches for i in batch))
         self._reference.run(batches, lambda batch: self._guard.compare(x[list(batch)]), pair.work, MOST, pair.room)
         try:
             self._deployed = Runtime(pair, extract, declared, kind)
