@@ -138,7 +138,8 @@ def test_models_that_cannot_run_a_batch(name: str, side: str, tmp_path: Path) ->
     net = agree(model(nodes, shape, constants, opset), tmp_path)
     assert "it cannot be run with 2 and 3 inputs at once; it is read for one at a time" in "".join(net.about.notes)
     assert "at batch size 1," in compared(net) and "cannot run 2 inputs at once: " in compared(net)
-    assert net.source is not None and net.source.differs(torch.randn(4, *net.input_shape, dtype=torch.float64)) is None
+    x = torch.from_numpy(A(4, *net.input_shape, dtype=np.float64))
+    assert net.source is not None and net.source.differs(x) is None
 
 
 MOVED: dict[str, Graph] = {
@@ -175,8 +176,8 @@ def test_fixed_batches_are_compared_at_their_size(side: str, tmp_path: Path) -> 
     net = read(m, tmp_path)
     assert "at batch size 5, with inputs of scale 0.01, 1 and 100" in compared(net)
     assert net.source is not None
-    for rows in (1, 5, 7):
-        assert net.source.differs(torch.randn(rows, 4, dtype=torch.float64)) is None
+    for rows in (0, 1, 5, 7):
+        assert net.source.differs(torch.from_numpy(A(rows, 4, dtype=np.float64))) is None
 
 
 # --- padding that runtimes do differently
@@ -332,7 +333,7 @@ def test_a_model_that_is_compared_in_part_says_so(monkeypatch: pytest.MonkeyPatc
     large(tmp_path)
     monkeypatch.setattr(onnx_comparison, "MOST", 2 * costs[0])
     net = large(tmp_path)
-    assert "at batch size 1, with inputs of scale 1:" in compared(net)
+    assert "at batch size 1, with inputs of scale 1 and 100:" in compared(net)
     assert "any further: that would take more than" in compared(net)
     (note,) = net.about.notes
     assert note.startswith("the model was not run with 2 and 3 inputs at once: whether the inputs")
@@ -410,14 +411,14 @@ def test_a_difference_at_a_users_inputs(side: str, monkeypatch: pytest.MonkeyPat
     m = model(nodes, ("n", 4), {"w": np.eye(4, dtype=F), "v": A(4, 3)})
     net = read(m, tmp_path)
     assert net.source is not None
-    x = torch.randn(3, 4, dtype=torch.float64)
+    x = torch.tensor([[0.1, 0.2, 0.3, 0.4], [1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]], dtype=torch.float64)
     assert net.source.differs(x) is None
-    found = net.source.differs(1e4 * x.abs())
+    found = net.source.differs(1e4 * x)  # from the second input on
     assert found is not None and "Relu (node 'Relu_r') is read differently" in found
     loaded = er.load(tmp_path / "model.onnx", mean=0.5, std=0.001)
     loaded.must_agree(x * 0.001)
     with pytest.raises(UnsupportedError, match=r"Relu \(node 'Relu_r'\) is read differently"):
-        loaded.must_agree(10 * x.abs() + 10)
+        loaded.must_agree(10 * x + 10)
 
 
 def test_a_batch_that_is_mixed_at_a_users_inputs_only(side: str, tmp_path: Path) -> None:
@@ -443,9 +444,8 @@ def test_inputs_are_rounded_as_the_model_takes_them(shape: Any, kind: int, side:
     constants = {"w": 1e4 * A(4, 3, dtype=dtype), "b": A(3, dtype=dtype)}
     net = read(model(nodes, shape, constants, 13, [("y", to, None)], kind), tmp_path)
     assert net.source is not None
-    for rows in (1, 2, 5):
-        x = 100 * torch.rand(rows, 4, dtype=torch.float64)
-        assert net.source.differs(x) is None
+    for rows in (0, 1, 2, 5):
+        assert net.source.differs(100 * torch.from_numpy(A(rows, 4, dtype=np.float64))) is None
 
 
 def test_a_classifier_with_one_output_keeps_its_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -472,6 +472,30 @@ def test_rounding_explains_execution_in_float32(net: Network) -> None:
     np.testing.assert_allclose(found.outputs, y, rtol=1e-9, atol=1e-30)
     executed = net.values(x.float())[-1].double().numpy()
     assert (np.abs(executed - y).max(1) <= found.allowed + 1e-30).all()
+
+
+@pytest.mark.parametrize("kind", ["Elu", "Selu", "Celu", "Sigmoid", "Softplus", "Gelu"])
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_rounding_explains_onnxruntimes_functions(kind: str, scale: float, tmp_path: Path) -> None:
+    """Which take e^x - 1 of a small x as it is, and give no more than a share of 1 where they are next to nothing."""
+    net = read(model([node("Mul", "x c", "s"), node(kind, "s", "e")], ("n", 4), {"c": F(scale)}, 20,
+                     [("e", TensorProto.FLOAT, None)]), tmp_path)  # fmt: skip
+    assert "compared as a whole" in compared(net)
+    x = -np.abs(A(200, 4)).astype(np.float64)
+    assert net.source is not None and net.source.differs(torch.from_numpy(x)) is None
+
+
+def test_gelu_is_compared_to_all_digits(tmp_path: Path) -> None:
+    """Its error function is rounded to float32 in the reference implementation, and shows where it is next to 1."""
+    over = node("Mul", "x over", "a"), node("Erf", "a", "b"), node("Add", "b one", "c"), node("Mul", "x c", "d")
+    constants = {"over": np.float64(np.sqrt(0.5)), "one": np.float64(1), "half": np.float64(0.5)}
+    m = model([*over, node("Mul", "d half")], ("n", 1), constants, 13, [("y", TensorProto.DOUBLE, None)],
+              TensorProto.DOUBLE)  # fmt: skip
+    net = read(m, tmp_path)
+    assert net.source is not None
+    assert net.source.differs(torch.linspace(-6, 6, 101, dtype=torch.float64)[:, None]) is None
+    assert "the largest difference is" in compared(net).splitlines()[0]
+    assert float(compared(net).splitlines()[0].split("difference is ")[1].split()[0]) < 1e-12
 
 
 def test_rounding_does_not_explain_everything() -> None:

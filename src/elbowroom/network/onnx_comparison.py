@@ -27,7 +27,7 @@ SIZES = (1, 2, 3)  # of batches
 MOST = 1 << 31  # multiplications that the reference implementation may take: a few seconds
 MOST_NUMBERS = 1 << 27  # that it may hold at once: a gigabyte
 MOST_IN_RUNTIME = 1 << 36  # multiplications that onnxruntime may take
-_RUNS = ((0,), (0, 1), (2,), (1,), (2, 0, 1))  # inputs by their numbers, for a free batch: what tells most comes first
+_RUNS = ((0,), (1,), (2,), (0, 1), (2, 0, 1))  # inputs by their numbers, for a free batch: each alone before
 
 Batch = tuple[int, ...]
 
@@ -78,7 +78,7 @@ class _Side:
     @property
     def why(self) -> str:
         """Why nothing was compared."""
-        return next(iter([*filter(None, [self.missing]), *self.unseen.values(), *self.cannot.values()]), "")
+        return self.missing or next(iter([*self.unseen.values(), *self.cannot.values()]), "")
 
     @property
     def sizes(self) -> list[int]:
@@ -104,9 +104,10 @@ class Comparison:
         self._pair, self._net, self._declared, self._kind = pair, net, declared, kind
         self._reference = _Side(f"onnx {onnx.__version__}'s reference implementation")
         self._runtime = _Side("onnxruntime")
-        self._guard, self._deployed = Guard(pair), None
+        self._guard = Guard(pair)
+        self._deployed: Runtime | None = None
         batches = self._batches()
-        self._x = x = self._samples(1 + max(i for batch in batches for i in batch))
+        x = self._samples(1 + max(i for batch in batches for i in batch))
         self._reference.run(batches, lambda batch: self._guard.compare(x[list(batch)]), pair.work, MOST, pair.room)
         try:
             self._deployed = Runtime(pair, extract, declared, kind)
@@ -228,9 +229,8 @@ class Comparison:
         return Source(self._differs)
 
     def _differs(self, x: Tensor) -> str | None:
-        x = self._rounded(x)
         try:
-            for rows in self._parts(x):
+            for rows in self._parts(self._rounded(x)) if len(x) else ():
                 if self._runtime.done and self._deployed is not None:
                     self._deployed.infinite = 0
                     self._deployed.compare(rows, self._expected(rows))
@@ -245,19 +245,16 @@ class Comparison:
         return None
 
     def _parts(self, x: Tensor) -> Iterator[Tensor]:
-        """Batches as the model takes them: of the sizes compared before, where they are free."""
+        """Batches as the model takes them: one by one, and of the sizes compared before, where they are free."""
         side = self._runtime if self._runtime.done else self._reference
         if not self._pair.free:
             size = self._pair.batch
-            filled = x[torch.arange(-(-len(x) // size) * size) % max(len(x), 1)] if len(x) else x
-            yield from filled.split(size)
+            yield from x[torch.arange(-(-len(x) // size) * size) % len(x)].split(size)  # the last one filled up
             return
+        yield from x.split(1)  # alone first: a batch that differs is mixed then
         for size in side.sizes:
-            if size <= len(x):
+            if 1 < size <= len(x):
                 yield x[:size]
-        rest = x[max((s for s in side.sizes if s <= len(x)), default=0) :]
-        if len(rest) and side.sizes:
-            yield from rest.split(1 if 1 in side.sizes else max(side.sizes))
 
 
 def _shown(error: Exception) -> str:

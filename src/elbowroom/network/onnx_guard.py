@@ -279,8 +279,8 @@ class _Run:
         if expected.shape == y.shape:
             expected, y = (v.reshape(self.count, -1) for v in (expected, y))
             self.guard.infinite |= not np.isfinite(expected).all()
-            apart, size = distance(expected, y), largest(expected)
-            if (apart <= doubt * np.maximum(size, 1e-3 * reach)).all():
+            apart, size = distance(expected, y), np.maximum(largest(expected), 1e-3 * reach)
+            if (apart <= doubt * size).all():
                 relative = apart / np.maximum(size, np.finfo(np.float64).tiny)
                 self.guard.seen = max(self.guard.seen, float(relative.max(initial=0.0)))
                 return True

@@ -2,8 +2,8 @@
 
 What it gets wrong: pooling with pads, dilations or ceil_mode; the statistics of batch norms before opset 14; the axes
 of softmax before opset 13, and LogSoftmax where a probability is next to nothing; Squeeze and Unsqueeze with axes in
-any order. GELU has its constants rounded to float32 there, and some misfits are taken. Nothing here is shared with the
-reader.
+any order; Softplus of large numbers in old versions. Erf and the constants of GELU are rounded to float32 there, and
+some misfits are taken. Nothing here is shared with the reader.
 """
 
 from __future__ import annotations
@@ -147,6 +147,14 @@ def _unsqueeze(node: NodeProto, inputs: Arrays) -> np.ndarray:
     return x.reshape(sizes)
 
 
+def _erf(node: NodeProto, inputs: Arrays) -> np.ndarray:
+    return np.reshape([math.erf(v) for v in inputs[0].flat], inputs[0].shape)
+
+
+def _softplus(node: NodeProto, inputs: Arrays) -> np.ndarray:
+    return np.logaddexp(0.0, inputs[0])
+
+
 def _gelu(node: NodeProto, inputs: Arrays) -> np.ndarray:
     """`x / 2 (1 + erf(x / sqrt 2))`, or its approximation by tanh, number by number."""
     if _attributes(node).get("approximate", b"none") == b"tanh":
@@ -161,7 +169,9 @@ _OPERATORS: dict[str, Operator] = {
     "AveragePool": _average_pool,
     "GlobalMaxPool": _global_max_pool,
     "BatchNormalization": _batch_norm,
+    "Erf": _erf,
     "Gelu": _gelu,
+    "Softplus": _softplus,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
 }

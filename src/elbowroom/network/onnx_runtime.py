@@ -132,13 +132,13 @@ class Runtime:
 
 
 def _reason(error: Exception) -> str:
-    """onnxruntime's own words, without the numbers and places in them."""
-    text = first_line(error)
-    failed = re.search(r"while running (\w+) node\. Name:'([^']*)' Status Message: (?:/.*|(.*))", text)
+    """onnxruntime's own words, without the places in its own code."""
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(error))
+    text = re.sub(r"/\S+:\d+ .*\) (?:const )?(?=[A-Z])", "", text)
+    failed = re.search(r"while running (\w+) node\. Name:'([^']*)' Status Message: (.*)", text)
     if failed is not None:
         operator, name, why = failed.groups()
-        text = f"{Place(operator, name)} fails" + (f": {why}" if why else "")
-    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (/\S+ )?", "", text)
+        text = f"{Place(operator, name)} fails" + ("" if why.startswith("/") else f": {why}")
     return text[:200]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.network.graph import Network
-from elbowroom.network.operations import Activation
+from elbowroom.network.operations import ELU, Activation
 
 # What one operation may lose, relative to its largest number: a few roundings, or a fast approximation of a function.
 LOSSES = {torch.float64: 2.0**-45, torch.float32: 2.0**-19, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
@@ -59,8 +59,9 @@ def rounding(net: Network, x: Tensor, kind: torch.dtype, copies: int = 3) -> Rou
         op = node.op.map_tensors(Tensor.double)
         y = op(*(values[j] for j in node.inputs)) if node.inputs else every
         size = y.abs() + _largest(y) / 8 if node.inputs else y.abs()
-        if isinstance(node.op, Activation):  # a sigmoid's error is a share of 1 where it is next to nothing
-            size = size + _largest(values[node.inputs[0]]).clamp_max(1)
+        if isinstance(node.op, Activation):  # a sigmoid's error is a share of 1 where it is next to nothing, and that
+            least = 1 / 8 if isinstance(node.op, ELU) else 0.0  # of e^x - 1 is one where x is
+            size = size + _largest(values[node.inputs[0]]).clamp(least, 1)
         values.append(moved(y, size))
         largest = torch.maximum(largest, _largest(y)[: len(x)].reshape(-1))
     exact, *noisy = values[-1].split(len(x))
