@@ -24,6 +24,7 @@ class DataWarning(UserWarning):
 def warn(message: str) -> None:
     """Gives a `DataWarning` to whoever called this package from outside."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "elbowroom":
+    inside = ("elbowroom", "torch")  # whose decorators stand between
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, DataWarning, stacklevel=level)

@@ -347,7 +347,7 @@ def test_notes_and_warnings_of_a_run_are_told(finished, capsys):
     noted = dataclasses.replace(finished, plan=dataclasses.replace(finished.plan, notes=notes))
     assert progress.warnings(begun(noted)) == notes[1:] and not progress.warnings(begun(finished))
     assert notes[0] in progress.introduction(begun(noted)) and notes[1] not in progress.introduction(begun(noted))
-    found = summarise(Tally(), noted.plan, "Box")
+    found = summarise(Tally(), noted.plan, show.found_by(noted))
     show.show_summary(found)
     assert capsys.readouterr().out.splitlines()[:2] == [notes[0], "warning: hardly \\x07 ever right"]
     assert found["notes"] == notes and show.summary_of(finished)["notes"] == []
