@@ -78,6 +78,20 @@ def test_small_regions_around_large_inputs(seed, activation, name, offset):
     same(found, exact, 1e-2)
 
 
+@pytest.mark.parametrize("seed", [3, 6, 7, 10])
+def test_extents_that_float32_hardly_tells_from_zero(seed):
+    """The input is a float32 number, and so is everything computed from it, but not the ends of the region."""
+    rng = np.random.default_rng(seed)
+    offset = 2.0**20
+    first, bias, last = (torch.from_numpy(rng.integers(-m, m + 1, size=s) / q) for m, s, q in WHOLE)
+    net = er.Network.chain((3,), [ops.Linear(first, bias - first.sum(1) * offset), ops.Tanh(), ops.Linear(last)])
+    x = torch.full((1, 3), offset, dtype=torch.float64)
+    same(er.certify(net, x), er.certify(net, x, precision="float64"), 1e-3)
+
+
+WHOLE = [(16, (8, 3), 8), (4, 8, 4), (16, (3, 8), 8)]  # numerators up to, how many, and over what
+
+
 @given(seed=SEED, activation=KIND, name=NAME, gap=st.sampled_from([1e-3, 1e-5, 1e-7, 1e-9, 1e-11]))
 @cases()
 def test_margins_that_float32_does_not_see(seed, activation, name, gap):

@@ -73,6 +73,21 @@ def test_what_is_never_proved_is_not_certified(monkeypatch, precision):
     assert len(asked) <= 40
 
 
+@pytest.mark.parametrize("delta", [0.0, 0.01])
+@pytest.mark.parametrize("margins", [(1, -1), (-1e-300, 1), (1, 0), (1, float("nan")), (-float("inf"), 1), (0.0099, 1)])
+def test_every_margin_must_be_proved(monkeypatch, margins, delta):
+    """Positive, and at least delta: one that is not is enough to refuse."""
+    net = mlp(np.random.default_rng(1), [2, 6, 3])
+
+    def proving(net, area, *given):
+        return torch.tensor(margins, dtype=torch.float64).expand(len(area.lower), -1).clone()
+
+    monkeypatch.setattr(MODULE, "prove", proving)
+    certs = er.certify(net, torch.tensor([[0.5, -0.5], [1.0, 1.0]]), delta=delta)
+    good = min(margins) > 0 and min(margins) >= delta
+    assert set(certs.status) == {"certified" if good else "not_certified"}
+
+
 def test_inputs_that_are_proved_do_not_wait_for_others(monkeypatch):
     """Every proof asks for the inputs that still need one, each at a size of its own."""
     net, asked = linear(), []
