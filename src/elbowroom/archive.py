@@ -49,9 +49,8 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 def read_file(path: Path, most: int) -> bytes:
     """The bytes of a plain file; an `InputError` where it has more than `most`, or none can be read."""
+    must_be_file(path)
     try:
-        if not path.is_file() and path.exists():  # a folder, a pipe, a device
-            raise InputError(f"{path} cannot be read: it is no file")
         with open(path, "rb") as file:
             data = file.read(most + 1)
     except FileNotFoundError:
@@ -61,6 +60,12 @@ def read_file(path: Path, most: int) -> bytes:
     if len(data) > most:
         raise InputError(f"{path} is damaged: it has more than {most:,} bytes, which such a file never needs")
     return data
+
+
+def must_be_file(path: Path) -> None:
+    """Refuses what is there and no plain file: a folder, a device, a pipe that one would wait for."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} cannot be read: it is no file")
 
 
 def canonical_json(value: Any, indent: int | None = None) -> bytes:
@@ -132,6 +137,7 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        must_be_file(path)
         try:
             size = path.stat().st_size
             self._zip = zipfile.ZipFile(path)

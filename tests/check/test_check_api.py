@@ -134,12 +134,18 @@ def plainly(certs):
     return dataclasses.replace(certs, settings={**certs.settings, "deployed": None})
 
 
-def test_batches_do_not_matter(monkeypatch):
+@pytest.mark.parametrize(("limit", "value"), [("BATCH", 4), ("_MOST_ROWS", 3 * 12)])
+def test_batches_do_not_matter(monkeypatch, limit, value):
     certs = er.certify(network(), inputs(11), region=er.Uniform())
     whole = check(certs)
-    monkeypatch.setattr(api, "BATCH", 4)
+    monkeypatch.setattr(api, limit, value)
+    sizes, real = [], api._prove_again
+    monkeypatch.setattr(
+        api, "_prove_again", lambda c, n, index, *more: sizes.append(len(index)) or real(c, n, index, *more)
+    )
     parts = check(certs)
     assert torch.equal(whole.passed, parts.passed) and whole.message == parts.message
+    assert max(sizes) == (4 if limit == "BATCH" else 3)  # rows of 3 other classes over 4 outputs
     torch.testing.assert_close(whole.margins, parts.margins, rtol=1e-9, atol=1e-12)
 
 

@@ -39,7 +39,7 @@ def holder(folder: Path) -> str | None:
     """Who writes into the folder now, in words; None where nobody does."""
     path = folder / NAME
     try:
-        file = os.open(path, os.O_RDONLY)
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe is not waited for
     except OSError:
         return None
     try:
