@@ -228,7 +228,9 @@ def test_tolerances_and_tasks(place, ends, tmp_path):
 def test_what_a_saved_network_left_off_is_said(ends, place, tmp_path):
     er.save_network(er.load(ends / "Sigmoid1.onnx"), tmp_path / "cut.elbowroom")
     given = ("certify", tmp_path / "cut.elbowroom", place / "data.npz", "--device", "cpu", "--limit", 2)
-    result = good(*given, "--within", 0.05, "--out", tmp_path / "run")
+    said = refused(*given, "--within", 0.05, "--out", tmp_path / "run")  # of other numbers than the model's
+    assert "the sigmoid at the end of the model was left off" in said
+    result = good(*given, "--predicted", "--out", tmp_path / "run")
     assert "note: " in result.stderr and "sigmoid" in result.stderr and "left off" in result.stderr
 
 

@@ -80,7 +80,10 @@ class Claim:
         return Area(center=self.middle, radius=self.radius, p=self.p, basis=self.basis)
 
     def center(self) -> Tensor:
-        return self.lower / 2 + self.upper / 2 if self.middle is None else self.middle
+        if self.middle is not None:
+            return self.middle
+        # Halves of subnormal numbers are rounded, and may leave the box.
+        return torch.minimum(torch.maximum(self.lower / 2 + self.upper / 2, self.lower), self.upper)
 
     def half_widths(self) -> Tensor:
         """Rounded inwards."""

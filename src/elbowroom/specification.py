@@ -85,6 +85,18 @@ class Specification:
                 f"the specification is about the {_EXTREMES[self.decision]} output, but the {_EXTREMES[net.decision]} "
                 f'one decides in this network: make it with decision="{net.decision}"'
             )
+        if net.about.cut is not None and not self.only_compares:
+            raise InputError(
+                f"{net.about.cut} at the end of the model was left off when it was read as a classifier, so that its "
+                "outputs are other numbers than the model's: only which of them is larger can be specified "
+                "(label_in, or rows such as z_0 - z_1 > 0)"
+            )
+
+    @property
+    def only_compares(self) -> bool:
+        """Whether every row says of two outputs which is larger, and nothing else."""
+        two = ((self.rows != 0).sum(-1) == 2) & (self.rows.sum(-1) == 0)
+        return bool(two.all()) and bool((self.offset == 0).all())
 
     def part(self, index: Tensor) -> Specification:
         """The specification of some inputs of the batch."""

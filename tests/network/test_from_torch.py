@@ -253,7 +253,9 @@ def test_same_outputs(name: str) -> None:
     assert net.input_shape == shape and net.dtype == torch.float32
     module.eval()
     with torch.no_grad():
-        for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+        # Numbers in the code of a float32 module are float32 numbers, as torch takes them.
+        exact = 2e-8 if "activations" in make.__name__ else 1e-12
+        for dtype, tolerance in ((torch.float64, exact), (torch.float32, 1e-5)):
             x = torch.randn(8, *shape, dtype=torch.float64).to(dtype)
             expected = copy.deepcopy(module).to(dtype)(x.clone())
             got = net(x)
@@ -419,7 +421,7 @@ UNSUPPORTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "batch order": (lambda: Calls(lambda m, x: x.flip(0)), (3,), "from the batch"),
     "computed index": (lambda: Calls(lambda m, x: m.v[x.argmax(1)], v=torch.ones(3, 2)), (3,), "computed positions"),
     "elu alpha": (lambda: nn.ELU(-1.0), (3,), "alpha > 0"),
-    "softplus threshold": (lambda: nn.Softplus(1.0, 5.0), (3,), "threshold of at least 15"),
+    "softplus threshold": (lambda: nn.Softplus(1.0, 5.0), (3,), "threshold of at least 20"),
     "empty clamp": (lambda: Calls(lambda m, x: x.clamp(1, 0)), (3,), "not an interval"),
     "clamp by a tensor": (lambda: Calls(lambda m, x: x.clamp(m.v), v=torch.ones(3)), (3,), "aten.clamp.Tensor"),
     "adaptive": (lambda: nn.AdaptiveAvgPool1d(3), (2, 8), r"\(3,\) does not divide its input size \(8,\)"),

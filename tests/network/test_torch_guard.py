@@ -147,11 +147,11 @@ def test_numbers_that_are_not_finite_must_be_the_same_ones() -> None:
     assert net.source is not None
     assert net.source.differs(torch.full((2, 2), 100.0).double()) is None
     assert compare.difference(torch.tensor([[math.nan], [1.0]]), torch.tensor([[1.0], [math.inf]])).tolist() == [
-        math.inf,
-        math.inf,
+        [math.inf],
+        [math.inf],
     ]
     same = torch.tensor([[math.nan, math.inf, 1.0]])
-    assert compare.difference(same, same).tolist() == [0.0]
+    assert compare.difference(same, same).tolist() == [[0.0, 0.0, 0.0]]
 
 
 # --- at a user's inputs

@@ -108,6 +108,7 @@ def verify(
     method_named(method)
     check_margin(margin)
     low, high = corners_of(net, lower, upper, torch.float64)
+    net.must_agree(torch.cat([low[:1] / 2 + high[:1] / 2, low[:1], high[:1]]))
     chosen: Tensor | None = None
     if spec is None:
         if labels is None:

@@ -187,7 +187,8 @@ def _faults(certs: Certificates, net: Network) -> list[str]:
         good.append(("an extent (eps) is more than half the box's width", _at_most_half(eps, lower, upper).all(1)))
         good.extend(size)
         middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
-        in_the_middle = (center - middle).abs() <= _SAME * half + _ROUNDED * middle.abs()
+        tiny = torch.finfo(eps.dtype).tiny  # halves of subnormal numbers are rounded
+        in_the_middle = (center - middle).abs() <= _SAME * half + _ROUNDED * middle.abs() + tiny
         good.append(("the centre is not the middle of the box", in_the_middle.all(1)))
         whole = eps >= half * (1 - _ROUNDED) - torch.finfo(eps.dtype).tiny
         good.append(("an extent (eps) is less than half the box's width", whole.all(1)))

@@ -99,6 +99,8 @@ def _class_number(item: int | str, dataset: Dataset) -> int:
         number = int(item) if re.fullmatch(r"\d{1,18}", item, re.ASCII) else -1
     else:
         number = -1 if isinstance(item, bool) or not isinstance(item, int | np.integer) else int(item)
+    if number in known and not dataset.own_numbers:  # they follow the alphabet, which nobody may know
+        raise InputError(f"the classes of {dataset.name} are names, so choose by name: {', '.join(names or ())}"[:300])
     if number not in known:
         shown = ", ".join(f"{k} ({names[k]})" if names is not None else str(k) for k in known[:20])
         more = ", ..." if len(known) > 20 else ""

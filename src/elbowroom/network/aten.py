@@ -75,6 +75,14 @@ class Step:
             refuse(f"a constant of shape {tuple(value.shape)} reaches into the batch axis")
         return value[0]
 
+    def number(self, value: Any) -> float:
+        """A number among an operation's own: rounded, or not, by the same rule as constants."""
+        given = float(value)
+        found = given if self.exact else float(torch.tensor(given, dtype=torch.float64).to(self.dtype))
+        if found != given:
+            self.rounded.add(self.node)
+        return found
+
 
 def _fixed(*values: Any) -> None:
     """Weights have to be constants."""
@@ -175,7 +183,7 @@ def _combine(to: Step, x: Any, y: Any, a: float, b: float) -> At:
     if isinstance(x, At) and isinstance(y, At):
         if len(x.shape) != len(y.shape):
             refuse(f"a sum of values of shapes {x.shape} and {y.shape} mixes the batch")
-        return to.add(ops.Add((float(a), float(b))), x, y)
+        return to.add(ops.Add((to.number(a), to.number(b))), x, y)
     if not isinstance(x, At):
         x, y, a, b = y, x, b, a
     if a != 1:
@@ -332,7 +340,7 @@ def _stack(to: Step, xs: Any, dim: int = 0) -> At:
 def _pad(to: Step, x: At, pads: Any, mode: str = "constant", value: float | None = None) -> At:
     if mode != "constant":
         refuse(f"padding mode {mode!r}; only constant padding is supported")
-    pads, batch, value = tuple(pads[: 2 * len(x.shape)]), pads[2 * len(x.shape) :], float(value or 0)
+    pads, batch, value = tuple(pads[: 2 * len(x.shape)]), pads[2 * len(x.shape) :], to.number(value or 0)
     if any(batch) or not math.isfinite(value):
         refuse("pads the batch axis, or with infinite values")
     return to.add(ops.Pad(pads, value), x) if any(pads) else x
@@ -418,7 +426,7 @@ def _prelu(to: Step, x: At, weight: Tensor) -> At:
 def _elu(to: Step, x: At, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> At:
     if input_scale != 1 or not alpha > 0:
         refuse("ELU is supported with alpha > 0 and input_scale 1")
-    y = to.add(ops.ELU(float(alpha)), x)
+    y = to.add(ops.ELU(to.number(alpha)), x)
     return y if scale == 1 else to.add(ops.Scale(to.constant(scale, y)), y)
 
 
@@ -455,14 +463,14 @@ def _abs(to: Step, x: At) -> At:
 
 
 def _softplus(to: Step, x: At, beta: float = 1, threshold: float = 20) -> At:
-    if threshold < 15 or not beta > 0:
-        refuse("Softplus is supported with beta > 0 and a threshold of at least 15 (below, it jumps visibly)")
-    return to.add(ops.Softplus(float(beta)), x)
+    if threshold < 20 or not beta > 0:
+        refuse("Softplus is supported with beta > 0 and a threshold of at least 20, torch's own (below, it jumps)")
+    return to.add(ops.Softplus(to.number(beta)), x)
 
 
 def _clip(to: Step, x: At, low: float | None = None, high: float | None = None) -> At:
-    low = -math.inf if low is None else float(low)
-    high = math.inf if high is None else float(high)
+    low = -math.inf if low is None else to.number(low)
+    high = math.inf if high is None else to.number(high)
     if not low < high:
         refuse(f"clips to [{low}, {high}], which is not an interval")
     return to.add(ops.ReLU() if (low, high) == (0, math.inf) else ops.Clip(low, high), x)
@@ -556,7 +564,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     aten.atan.default: _activation(ops.Arctan()),
     aten.silu.default: _activation(ops.SiLU()),
     aten.gelu.default: lambda to, x, *, approximate="none": to.add(ops.GELU(approximate == "tanh"), x),
-    aten.leaky_relu.default: lambda to, x, slope=0.01: to.add(ops.LeakyReLU(float(slope)), x),
+    aten.leaky_relu.default: lambda to, x, slope=0.01: to.add(ops.LeakyReLU(to.number(slope)), x),
     aten.prelu.default: _prelu,
     aten._prelu_kernel.default: lambda to, x, slope: to.add(ops.LeakyReLU(to.constant(slope, x)), x),
     aten.elu.default: _elu,

@@ -29,8 +29,8 @@ _BENDS = (ops.Sigmoid, ops.Tanh, ops.Arctan, ops.ELU, ops.Softplus, ops.SiLU, op
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What rounding may cost: a share of the result's largest number, one of the largest number on the way, and a
-    number that is next to nothing in the type that rounds."""
+    """What rounding may cost: a share of the result, one of the numbers that it was computed from, and a number that
+    is next to nothing in the type that rounds."""
 
     result: float
     on_the_way: float
@@ -77,33 +77,38 @@ def batches(count: int, size: int | None = None) -> list[list[int]]:
     return [*found, [0, *((i + 1) % count for i in range(1, size))]] if size > 1 else found
 
 
-def magnitude(op: Operation, xs: Sequence[Tensor], y: Tensor) -> Tensor:
-    """The largest number on the way from `xs` to `y = op(*xs)`, partial sums included, for each of a batch: `b`."""
-    sizes = [x.abs() for x in xs]
-    way = [y, *xs]
+def size(op: Operation, sizes: Sequence[Tensor], y: Tensor) -> Tensor:
+    """How large the numbers are that each entry of `y = op(...)` was computed from, partial sums included, like `y`.
+
+    `sizes`: the same of the inputs. An entry's rounding is a few units of roundoff of its own size: one entry that is
+    huge (a mask, say) excuses no other.
+    """
     if isinstance(op, ops.Affine):
         if isinstance(op, ops.BatchNorm):
-            sizes = [sizes[0] + op.mean.abs().reshape(-1, *[1] * (xs[0].dim() - 2))]
-        zeros = [torch.zeros_like(x[:1]) for x in xs]
-        way += [op.absolute().linear(*sizes) + op(*zeros).abs()]
-    largest = torch.stack([t.reshape(len(t), -1).abs().amax(1) for t in way]).amax(0)
+            sizes = [sizes[0] + op.mean.abs().reshape(-1, *[1] * (y.dim() - 2))]
+        zeros = [torch.zeros_like(s[:1]) for s in sizes]
+        way = op.absolute().linear(*sizes) + op(*zeros).abs()
+    elif isinstance(op, ops.MaxPool):
+        way = op(*sizes)
+    else:
+        steepest = torch.as_tensor(getattr(op, "slope", 1.0)).abs().clamp_min(1.25)  # GELU's is 1.13
+        way = sizes[0] * torch.clamp_min(steepest, float(getattr(op, "alpha", 1.0)))
     if isinstance(op, _BENDS):
-        own = op.alpha if isinstance(op, ops.ELU) else 1 / op.beta if isinstance(op, ops.Softplus) else 1.0
-        largest = largest + own
-    return largest
+        way = way + (op.alpha if isinstance(op, ops.ELU) else 1 / op.beta if isinstance(op, ops.Softplus) else 1.0)
+    return torch.maximum(way, y.abs())
 
 
 def difference(found: Tensor, expected: Tensor) -> Tensor:
-    """The largest difference for each of a batch, `b`; infinite where one is NaN or infinite and not the other."""
+    """By how much each entry differs; infinite where one is NaN or infinite and not the other."""
     same = (found == expected) | (found.isnan() & expected.isnan())
-    gap = torch.where(same, 0.0, found - expected).abs().reshape(len(found), -1).amax(1)
+    gap = torch.where(same, 0.0, found - expected).abs()
     return torch.where(gap.isnan(), math.inf, gap)
 
 
-def allowed(expected: Tensor, largest: Tensor, tolerance: Tolerance) -> Tensor:
-    """What two results may differ by, `b`; `largest`: the largest number on the way to them, `b`."""
-    size = torch.nan_to_num(expected, 0.0, 0.0, 0.0).abs().reshape(len(expected), -1).amax(1)
-    return tolerance.result * size + tolerance.on_the_way * torch.nan_to_num(largest, 0.0, 0.0) + tolerance.underflow
+def allowed(expected: Tensor, way: Tensor, tolerance: Tolerance) -> Tensor:
+    """What two results may differ by, entry by entry; `way`: the size of what they were computed from."""
+    own, way = (torch.nan_to_num(t, 0.0, 0.0, 0.0).abs() for t in (expected, way))
+    return tolerance.result * own + tolerance.on_the_way * way + tolerance.underflow
 
 
 def work(nodes: Sequence[Node]) -> int:
@@ -117,5 +122,5 @@ def _terms(op: Operation) -> int:
 
 __all__ = [
     "EXACT", "MOST_NUMBERS", "MOST_WORK", "ONE_ROUNDED", "OWN", "ROUNDED", "SCALES", "SIZES", "Tolerance", "allowed",
-    "batches", "difference", "inputs", "magnitude", "work",
+    "batches", "difference", "inputs", "size", "work",
 ]  # fmt: skip

@@ -107,7 +107,8 @@ def about_hash(net: Network) -> str:
 
 def _written_about(about: About) -> dict[str, Any]:
     names = {what: _written_names(what, getattr(about, what)) for what in _NAMES}
-    return {**names, "origin": _written_origin(about.origin)}
+    cut = None if about.cut is None else _printable(about.cut)
+    return {**names, "origin": _written_origin(about.origin), "cut": cut}
 
 
 def _written_names(what: str, given: tuple[str, ...] | None) -> list[str] | None:
@@ -160,10 +161,13 @@ def load_network(path: str | os.PathLike[str]) -> Network:
         names = {name: graph.get(name) for name in _NAMES}
         kinds: dict[str, type] = {"format": str, "version": int, "hash": str, "decision": str, "nodes": list}
         kinds |= {name: list if value is not None else type(None) for name, value in names.items()}
-        _must_be(graph, kinds | {"origin": dict if graph.get("origin") is not None else type(None)}, where)
+        optional = {"origin": dict, "cut": str}
+        kinds |= {name: kind if graph.get(name) is not None else type(None) for name, kind in optional.items()}
+        _must_be(graph, kinds, where)
         about = About(
             **{name: _read_names(value, f"{where}: {name}") for name, value in names.items()},
             origin=_read_origin(graph["origin"], f"{where}: origin"),
+            cut=None if graph["cut"] is None else _read_names([graph["cut"]], f"{where}: cut")[0],
         )
         net = _read_nodes(archive, graph["nodes"], graph["decision"], about, where)
     found = network_hash(net)

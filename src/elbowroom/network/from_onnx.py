@@ -354,7 +354,8 @@ class _Reading:
         self.notes.extend(comparison.notes)
         classes = next((v.cut.classes for v in found if v.cut is not None and v.cut.classes), None)
         origin = Origin("", compared=comparison.compared)
-        about = About(classes=classes, notes=tuple(dict.fromkeys(self.notes)), origin=origin)
+        left = None if cut is None else " and ".join(place.operator for place in cut.places)
+        about = About(classes=classes, notes=tuple(dict.fromkeys(self.notes)), origin=origin, cut=left)
         return Network(net.nodes, net.decision, about, comparison.source)
 
     def _compare(self, net: Network, logits: str) -> Comparison:

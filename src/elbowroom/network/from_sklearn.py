@@ -125,7 +125,8 @@ def _perceptron(graph: Graph, at: int, mlp: Any, names: Names | None) -> Network
     if out == "logistic":
         graph.add(ops.Sigmoid(), at)
         return two_classes(graph.network(about=About(names)), printable(classes))
-    return graph.network(at, about=About(names, printable(classes), (left_off("the softmax"),)))
+    about = About(names, printable(classes), (left_off("the softmax"),), cut="the softmax")
+    return graph.network(at, about=about)
 
 
 def _tensor(values: Any) -> Tensor:

@@ -51,7 +51,9 @@ def trace(
         _run(module, x)
         read = Translation(_export(module, x), shape, task)
         guard = TorchGuard(read.graph.network(read.output), module, read, _call, what, dtype, batch)
-        about = About(notes=read.notes, origin=Origin("", compared=guard.compare()))
+        notes = read.notes if guard.too_much is None else (*read.notes, *guard.compare())
+        cut = None if read.softmax is None else "the softmax"
+        about = About(notes=notes, origin=Origin("", compared=guard.compare()), cut=cut)
     return Network(guard.net.nodes, about=about, source=Source(guard.differs))
 
 

@@ -40,13 +40,16 @@ class About:
     """What people call things, and what they should know; no part of the function, nor of its hash.
 
     `features`: names of the inputs, flat; `classes`: names of the classes; `notes`: what was done to read the model
-    that its user should know, in sentences; `origin`: what it was read from, None where it was built by hand.
+    that its user should know, in sentences; `origin`: what it was read from, None where it was built by hand; `cut`:
+    what stood behind the outputs in the model and was left off, since it does not change which of them is the largest.
+    Of such outputs nothing but their order means anything of the model.
     """
 
     features: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     origin: Origin | None = None
+    cut: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +218,8 @@ class Network:
         key = (dtype, torch.device(device))
         kept = self._casts.get(key)
         with own_modes(), torch.no_grad():  # what is kept must serve callers in any mode
-            if kept is None or not all(map(_is_cast, kept.nodes, self.nodes)):
+            same = kept is not None and len(kept.nodes) == len(self.nodes) and kept.decision == self.decision
+            if kept is None or not same or not all(map(_is_cast, kept.nodes, self.nodes)):
                 kept = self._casts[key] = self._cast(*key)
         return kept
 
@@ -294,6 +298,14 @@ def _placed(op: Operation, inputs: tuple[int, ...], nodes: Sequence[Node], name:
 
 
 def _is_cast(kept: Node, node: Node) -> bool:
-    """Whether the parameters of `kept` are those of `node` in another type or place."""
-    pairs = zip(kept.op.tensors().values(), node.op.tensors().values())
-    return all(k is t or torch.equal(k, t.to(k.device, k.dtype)) for k, t in pairs)
+    """Whether `kept` is `node` with its parameters in another type or place."""
+    if type(kept.op) is not type(node.op) or (kept.inputs, kept.shape) != (node.inputs, node.shape):
+        return False
+    for name, value in vars(node.op).items():
+        cast = vars(kept.op)[name]
+        if not isinstance(value, Tensor):
+            if cast != value or type(cast) is not type(value):
+                return False
+        elif cast is not value and not (isinstance(cast, Tensor) and torch.equal(cast, value.to(cast))):
+            return False
+    return True

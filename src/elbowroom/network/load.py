@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from elbowroom.axes import channels_of, keeps_axes, looks_channels_last, moved_first, moved_last
 from elbowroom.errors import InputError
 from elbowroom.names import Names, class_names, feature_names
+from elbowroom.network import compare
 from elbowroom.network import operations as ops
 from elbowroom.network.files import SUFFIX, load_network
 from elbowroom.network.graph import About, Graph, Network, Origin, Source
@@ -105,7 +106,9 @@ def load(
     channels = _channels(shape, own.input_shape, layout)
     graph = Graph(shape)
     at = _prepare(graph, own, scale, mean, std, channels)
-    notes = own.about.notes if layout else (*own.about.notes, *_reading(shape, own.input_shape, channels))
+    notes = own.about.notes
+    if layout is None or channels is not None:
+        notes += _reading(shape, own.input_shape, channels)
     options = {
         "input_shape": shape, "mean": mean, "std": std, "decision": decision, "scale": scale, "layout": layout,
         "task": task,
@@ -115,6 +118,7 @@ def load(
         features=feature_names(_turned_names(own.about.features, shape, channels), features, math.prod(shape)),
         classes=class_names(own.about.classes, classes, own.n_outputs),
         notes=notes,
+        cut=own.about.cut,
     )
     return graph.network(graph.append(own, at), decision, about, _prepared_source(graph, at, own))
 
@@ -243,12 +247,27 @@ def two_classes(net: Network, classes: tuple[str, ...] | None = None) -> Network
         at = graph.nodes[at].inputs[0]
     if isinstance(graph.nodes[at].op, ops.Sigmoid):
         at, high, ends = graph.nodes[at].inputs[0], "above 1/2", (left_off("the sigmoid"),)
+    else:
+        _refuse_probability(net)
     if graph.nodes[at].shape != (1,):
         at = graph.add(ops.Reshape((1,)), at)
     at = graph.add(ops.Linear(torch.tensor([[0.0], [1.0]], dtype=net.dtype)), at, name="two_classes")
     note = f"the model has one output; it is read as two classes, the second where that output is {high}"
-    about = replace(net.about, classes=classes, notes=(*net.about.notes, note, *ends))
+    cut = "the sigmoid" if ends else "the one output's place between two classes"
+    about = replace(net.about, classes=classes, notes=(*net.about.notes, note, *ends), cut=cut)
     return graph.network(at, about=about, source=net.source)
+
+
+def _refuse_probability(net: Network) -> None:
+    """A probability decides at 1/2, not at 0 as a logit does; one that does not come from a plain sigmoid is not told
+    from a logit but by its values."""
+    y = net(compare.inputs(net.input_shape, 32))
+    if bool(((y >= 0) & (y <= 1)).all()) and bool((y != y[0]).any()):
+        raise InputError(
+            "the model has one output, which lies between 0 and 1 at all inputs tried, as a probability does, but does "
+            "not end in a sigmoid, so that its decision is not known: give the model that ends in the logit, or in a "
+            'sigmoid; or read its values with task="regression" (--within)'
+        )
 
 
 # --- what is put in front
@@ -257,11 +276,21 @@ def two_classes(net: Network, classes: tuple[str, ...] | None = None) -> Network
 def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
     """Where the user's images have their channels, "first" or "last", if the model has them at the other end; None
     where nothing is to be turned round. Refuses what would mix values up."""
-    fits = {"first": keeps_axes(moved_last(shape), own), "last": keeps_axes(moved_first(shape), own)}
+    moved = {"first": moved_last(shape), "last": moved_first(shape)}
+    fits = {end: keeps_axes(turned, own) for end, turned in moved.items()}
     if layout == "NHWC":
-        for found in ("first", "last"):
-            if fits[found]:
-                return found
+        # Axes of size 1 make more readings than one possible: the model's very shape first, then plain channels.
+        ways = [end for end in fits if moved[end] == own] or [end for end in fits if fits[end]]
+        if len(ways) == 2 and len(shape) > 2:
+            flat = sum(n > 1 for n in own) <= 1  # then the model's own order is channels last
+            ways = ["last"] if looks_channels_last(shape) else ["first"] if flat or 1 in shape[:1] else ways
+        if len(ways) == 2 and len(shape) > 2:
+            raise InputError(
+                f"layout NHWC: from their sizes, {shape}, it is not plain at which end inputs have their channels; "
+                "turn their axes round yourself, as the model takes them, and leave layout out"
+            )
+        if ways:
+            return ways[0]
         raise InputError(
             f"layout NHWC makes inputs of shape {moved_last(shape)} of yours, {shape}, but the model takes {own}; "
             "check input_shape and layout"

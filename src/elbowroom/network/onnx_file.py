@@ -89,6 +89,12 @@ def import_onnx() -> Any:
 def _written_out(model: ModelProto, path: Path) -> ModelProto:
     """The model with every call of a function of its own replaced by what the function does."""
     functions = {(f.domain, f.name): f for f in model.functions}
+    for domain, name in functions:
+        if domain in ("", "ai.onnx", "ai.onnx.ml"):
+            raise UnsupportedError(
+                f"{path} defines a function with the name of a standard operator, {name!r}; runtimes disagree on which "
+                "of the two is meant"
+            )
     counted: dict[tuple[str, str], int] = {}
 
     def count(nodes: Any, above: tuple[tuple[str, str], ...]) -> int:

@@ -165,6 +165,11 @@ def _finite(op: Operation, *names: str) -> None:
             raise InputError(f"{op.name}: {name} must be finite, got {value}")
 
 
+def _within(value: float, dtype: torch.dtype, beyond: float) -> float:
+    """The number, or one of size `beyond` where it is too large for the type (which torch refuses)."""
+    return value if abs(value) <= torch.finfo(dtype).max else math.copysign(beyond, value)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Input(Operation):
     """The network's input; always node 0."""
@@ -642,7 +647,8 @@ class Pad(Affine):
         return (*shapes[0][: len(shapes[0]) - len(pairs)], *(n + a + b for n, (a, b) in zip(padded, pairs)))
 
     def __call__(self, *xs: Tensor) -> Tensor:
-        return F.pad(xs[0], self.pads, value=self.value)
+        largest = torch.finfo(xs[0].dtype).max
+        return F.pad(xs[0], self.pads, value=_within(self.value, xs[0].dtype, largest))
 
     def linear(self, *xs: Tensor) -> Tensor:
         return F.pad(xs[0], self.pads)
@@ -788,7 +794,7 @@ class Clip(Activation):
             raise InputError(f"Clip needs low < high, got {self.low} and {self.high}")
 
     def __call__(self, *xs: Tensor) -> Tensor:
-        return xs[0].clamp(self.low, self.high)
+        return xs[0].clamp(*(_within(end, xs[0].dtype, math.inf) for end in (self.low, self.high)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -133,7 +133,7 @@ class TorchGuard:
 
     def _ways(self, found: _Findings) -> list[_Way]:
         """In float64, and in its own type."""
-        own = _Way(self.dtype, lambda x: self._outputs(self.module, x.to(self.dtype)), OWN[self.dtype])
+        own = _Way(self.dtype, self._as_called, OWN[self.dtype])
         if self.dtype == torch.float64:
             return [own]
         tolerance = ROUNDED if self.read.is_rounded else EXACT
@@ -148,6 +148,11 @@ class TorchGuard:
                 return self._outputs(wide, x)
 
         return [_Way(torch.float64, run, tolerance), own]
+
+    def _as_called(self, x: Tensor) -> Tensor:
+        """As people call it: in its own type, with gradients recorded (a trace is made without)."""
+        with torch.enable_grad():
+            return self._outputs(self.module, x.to(self.dtype)).detach()
 
     def _outputs(self, module: nn.Module, x: Tensor) -> Tensor:
         """`b x k`, in float64."""
@@ -168,11 +173,12 @@ class TorchGuard:
     def _compare(self, x: Tensor, ways: list[_Way], found: _Findings) -> None:
         """Raises where network and module differ at inputs `b x *shape`."""
         rows = x if len(x) > 1 else torch.cat([x, x])
-        largest = _NodeByNode(self.read, rows).compare()[: len(x)]
+        sizes = _NodeByNode(self.read, rows).compare()[: len(x)]
         for way in ways:
             at = x.to(way.kind).double()
-            expected = self.net(at)
+            expected, largest = self.net(at), sizes
             if self.read.softmax is not None:
+                largest = _behind(self.read.softmax, expected, sizes)
                 expected = self.read.softmax(expected, -1)
             answers = self._answers(way, at, found)
             if answers is None:
@@ -207,15 +213,15 @@ class TorchGuard:
         pairs = [(i, a, b) for i, given in enumerate(answers) for a, b in itertools.combinations(given, 2)]
         for i, a, b in sorted(pairs, key=lambda pair: len(pair[1].batch) != len(pair[2].batch)):
             gap = compare.difference(a.values, b.values)
-            if bool(gap <= compare.allowed(a.values, largest[i : i + 1], OWN[way.kind])):
+            if bool((gap <= compare.allowed(a.values, largest[i : i + 1], OWN[way.kind])).all()):
                 continue
             n, m = len(a.batch), len(b.batch)
             cause, other = ("the other inputs in", "another") if n == m else ("the size of", f"one of {m}")
             raise _DifferenceError(
                 f"the answer of {self.what} for an input depends on {cause} its batch: it computes something else for "
-                f"it in a batch of {n} than in {other} (they differ by {float(gap):.2g} in {way.name}). A network has "
-                "one answer for an input: look for code that uses x.shape[0] or squeeze(), or mixes the inputs of a "
-                "batch"
+                f"it in a batch of {n} than in {other} (they differ by {float(gap.max()):.2g} in {way.name}). A "
+                "network has one answer for an input: look for code that uses x.shape[0] or squeeze(), or mixes the "
+                "inputs of a batch"
             )
 
     def _must_be(self, way: _Way, answer: _Answer, expected: Tensor, largest: Tensor, found: _Findings) -> None:
@@ -226,35 +232,36 @@ class TorchGuard:
                 return
             found.remarks.append(f"{words}; those of the network are the same")
         gap = compare.difference(answer.values, expected)
-        if not bool(gap <= compare.allowed(expected, largest, way.tolerance)):
+        if not bool((gap <= compare.allowed(expected, largest, way.tolerance)).all()):
             own = f" Constants that it makes in {_name(self.dtype)} (x.new_tensor, torch.tensor) belong into buffers."
             raise _DifferenceError(
                 f"{self.what} computes something else than its trace by torch.export, which the network was read from: "
-                f"in {way.name} they differ by {float(gap):.2g} where numbers are up to {float(largest):.2g}. Look for "
+                f"in {way.name} they differ by {float(gap.max()):.2g} where numbers are up to "
+                f"{float(largest.max()):.2g}. Look for "
                 f"code that asks for types, or whether it is traced.{own if is_half(self.dtype) else ''}"
             )
-        share = float(gap / largest) if bool(gap > 0) else 0.0
+        share = float(torch.where(gap > 0, gap / largest, 0.0).max())
         found.largest[way.name] = max(found.largest.get(way.name, 0.0), share)
 
 
 class _NodeByNode:
     """The trace at inputs `rows` (two or more, since a trace need not hold for one), next to what was read of it.
 
-    `values`: of the graph's nodes; `sizes`: the largest number on the way through each, for each input; `known`: the
+    `values`: of the graph's nodes; `sizes`: of what each entry was computed from (`compare.size`); `known`: the
     value of the trace's nodes, as the graph has it, so that each operation is compared by itself.
     """
 
     def __init__(self, read: Translation, rows: Tensor) -> None:
         self.read, self.rows = read, rows
-        self.values, self.sizes = [rows], [rows.reshape(len(rows), -1).abs().amax(1)]
+        self.values, self.sizes = [rows], [rows.abs()]
         for node in read.graph.nodes[1:]:
             op, inputs = node.op.map_tensors(Tensor.double), [self.values[j] for j in node.inputs]
             self.values.append(op(*inputs))
-            self.sizes.append(compare.magnitude(op, inputs, self.values[-1]))
+            self.sizes.append(compare.size(op, [self.sizes[j] for j in node.inputs], self.values[-1]))
         self.known: dict[fx.Node, Any] = {}
 
     def compare(self) -> Tensor:
-        """Raises where an operation was misread; the largest number on the way, `b`."""
+        """Raises where an operation was misread; the sizes of what the outputs were computed from, `b x k`."""
         for node in self.read.order:
             value = self.read.values[node]
             if isinstance(value, At):
@@ -265,13 +272,13 @@ class _NodeByNode:
                 self.known[node] = self._computed(node) if value is BATCH else value  # a constant
             if node in self.read.made:
                 found, expected = self.known[node], self._computed(node)
-                pairs = zip(found, expected, strict=True) if isinstance(value, tuple) else [(found, expected)]
-                ats = [at for at in (value if isinstance(value, tuple) else [value]) if at is not None]
-                size = torch.stack([self.sizes[i] for i in {*self.read.made[node], *(at.number for at in ats)}]).amax(0)
-                for own, result in pairs:
+                several = isinstance(value, tuple)
+                ats = value if several else (value,)
+                pairs = zip(found, expected, strict=True) if several else [(found, expected)]
+                for at, (own, result) in zip(ats, pairs):
                     if own is not None:
-                        self._must_be_same(node, own, result, size)
-        return torch.stack(self.sizes).amax(0)
+                        self._must_be_same(node, own, result, self.sizes[at.number].reshape(own.shape))
+        return self.sizes[self.read.output].flatten(1)
 
     def _read(self, at: At | None, like: Any) -> Tensor | None:
         """In torch's shape, which may have an axis less, and as views need it."""
@@ -288,7 +295,7 @@ class _NodeByNode:
             ) from None
 
     def _must_be_same(self, node: fx.Node, found: Tensor, expected: Tensor, size: Tensor) -> None:
-        """`size`: the largest number on the way through this operation, `b`."""
+        """`size`: of what each entry was computed from."""
         if found.shape != expected.shape:
             reason = f"the shapes are {tuple(found.shape)} and {tuple(expected.shape)}"
         else:
@@ -297,11 +304,18 @@ class _NodeByNode:
             if bool((excess <= 0).all()):
                 return
             i = int(excess.argmax())
-            reason = f"they differ by {float(gap[i]):.2g} where numbers are up to {float(size[i]):.2g}"
+            reason = f"they differ by {float(gap.flatten()[i]):.2g} where numbers are up to {float(size.max()):.2g}"
         raise _DifferenceError(
             f"the network differs from the model itself: {node.target} ({place(node)}) is read differently here and "
             f"by torch: {reason}. An operation has been misread; please report this"
         )
+
+
+def _behind(softmax: Callable[..., Tensor], z: Tensor, sizes: Tensor) -> Tensor:
+    """Sizes behind a softmax, or its logarithm, of outputs `z`, `b x k`: what has no weight in it excuses nothing."""
+    p = torch.softmax(z, -1)
+    both = sizes + torch.where(p > 0, p * sizes, 0.0).sum(-1, keepdim=True) + 1
+    return torch.where(p > 0, p * both, 0.0) if softmax is torch.softmax else both
 
 
 def _name(kind: torch.dtype) -> str:

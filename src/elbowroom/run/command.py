@@ -25,6 +25,7 @@ from elbowroom.run.show import found_by, how_to_go_on, show_summary
 from elbowroom.run.summary import summarise
 
 NOTHING_TRIED, INTERRUPTED = 1, 130
+_READING = ("input_shape", "mean", "std", "scale", "layout", "decision", "task")  # settings of how a model is read
 _STOPPING = "stopping when what is in progress is done; once more to stop at once and lose that"
 
 
@@ -39,6 +40,12 @@ def certify_command(
         stored = Settings.of(Run.open(out).plan.settings or {})
         settings = dataclasses.replace(stored, **{name: getattr(settings, name) for name in given})
         own_network = "model" not in given
+        changed = [name for name in _READING if name in given and getattr(settings, name) != getattr(stored, name)]
+        if own_network and changed:
+            raise InputError(
+                f"{', '.join(where(name) for name in changed)}: the run in {out} goes on with its own network, which "
+                "was read otherwise; choose another folder for a run of the model read so"
+            )
     if resume and not given.keys() & {"model", "data"} and not (out / HEADER).exists():
         raise InputError(f"{out} holds no run to go on with; begin one: elbowroom certify MODEL DATA --out RUN")
     if settings.data is None or (settings.model is None and not own_network):

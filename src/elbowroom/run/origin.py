@@ -18,7 +18,7 @@ from elbowroom.run.files import NETWORK, Run
 from elbowroom.run.settings import Settings
 
 _OPTIONS = ("input_shape", "scale", "mean", "std", "layout", "decision", "task")  # of a reader; trust is none of them
-_PLAIN = {"decision": "max", "task": "classification"}  # which are not worth a word
+_PLAIN = {"task": "classification"}  # which is not worth a word; what decides is, since a file may say otherwise
 _SHOWN = 8  # numbers of an option that are printed
 _DIGITS = 12  # of a SHA-256
 
