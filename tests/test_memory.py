@@ -59,6 +59,7 @@ def test_batches_follow_memory_and_size():
     assert 1 <= sizes[0] < sizes[1] <= sizes[2] <= 64
     assert Budget.of("1GiB", CPU).batch(wide(2000), CPU) < sizes[1]
     assert Budget.of("1MiB", CPU).batch(wide(2000), CPU) == 1
+    assert Budget.of("1GiB", CPU).batch(wide(400), CPU, rows=999) < sizes[1]
 
 
 def test_the_same_certificates_within_little_memory():
@@ -135,4 +136,25 @@ def test_peak_memory_of_a_convolutional_network():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     certified, kilobytes = map(int, done.stdout.split())
     assert certified == 3
+    assert kilobytes < 256 * 1024
+
+
+CLASSES = """
+import resource, torch, elbowroom as er
+from elbowroom.network import operations as ops
+torch.set_num_threads(1)
+generator = torch.Generator().manual_seed(0)
+net = er.Network.chain((4,), [ops.Linear(torch.randn(500, 4, generator=generator))])
+x = torch.randn(250, 4, generator=generator)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+certs = er.certify(net, x, region=er.Uniform(), bounds="simple", memory="256MiB")
+print(certs.certified.sum().item(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_peak_memory_of_many_classes():
+    """The rows of all inputs together would take 500 MB."""
+    done = subprocess.run([sys.executable, "-c", CLASSES], capture_output=True, text=True, check=True)
+    certified, kilobytes = map(int, done.stdout.split())
+    assert certified == 250
     assert kilobytes < 256 * 1024

@@ -18,7 +18,7 @@ from elbowroom.bounds.api import batched, labels_of
 from elbowroom.bounds.propagate import BoundFunction, margins_of
 from elbowroom.certificate import Certificates
 from elbowroom.check.prove import Hints, prove
-from elbowroom.claim import Claim
+from elbowroom.claim import Claim, largest_proved
 from elbowroom.device import usable_device
 from elbowroom.errors import InputError
 from elbowroom.limits import Limits, limits_of
@@ -33,7 +33,7 @@ from elbowroom.solvers.prior import start_from
 from elbowroom.solvers.problem import Problem, Work
 from elbowroom.solvers.sequential import Sequential
 from elbowroom.solvers.uniform import uniform_radius
-from elbowroom.specification import Specification, label_stays
+from elbowroom.specification import Specification, check_labels, label_stays
 from elbowroom.tensors import Array, tensor_of
 from elbowroom.torch_modes import in_own_modes
 
@@ -42,17 +42,15 @@ SOLVERS: dict[str, type[Sequential] | type[AugmentedLagrangian]] = {
     "sequential": Sequential,
     "augmented-lagrangian": AugmentedLagrangian,
 }
+BOXES = (Box, Uniform)  # shapes that are stated by their corners
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 CAP = 1000.0  # without domain or max_eps, no feature may reach farther than this many uniform radii
 _FARTHEST = 1e6  # and no uniform radius is looked for beyond this many times the input's size
 _LEAST_SIZE, _MOST_SIZE = 1e-3, 1e15  # for inputs and margins that say nothing of their units
 
-# What float32 can tell: rounding of a margin, in units of roundoff of what was added up; what it may be of a margin;
-# and the least extent of a feature beside its value.
-_ROUNDINGS, _BLUR, _GRAIN = 16 * 2.0**-24, 1e-2, 2.0**-15
-
-# How the verdict shrinks a region, by powers of 2: the first step, its growth, the last, and how near to the largest.
-_FIRST, _GROWTH, _LAST, _NEAR = 1e-7, 4.0, 40.0, 5e-3
+# What float32 can tell: rounding of a margin, per unit of what was added up; what it may be of a margin; the least
+# extent of a feature beside its value; the largest value at an input, beside what it may be elsewhere.
+_ROUNDINGS, _BLUR, _GRAIN, _LARGE = 16 * 2.0**-24, 1e-2, 2.0**-15, 1e18
 
 _NONE = (
     "no region was found in which the strict check proves the specification; the margin at the input itself is {:.3g}"
@@ -148,19 +146,25 @@ def certify(
     outputs = _in_parts(lambda part: work64.values(part)[-1], points)
     if spec is None:
         chosen = net.decide(outputs) if labels is None else labels_of(labels, len(points)).to(where)
-        spec = label_stays(chosen, net.n_outputs, net.decision)
+        check_labels(chosen, net.n_outputs)
     else:
         if labels is not None:
             raise InputError("give labels or spec, not both")
         spec.check_fits(len(points), net.n_outputs)
+        spec = spec.cast(torch.float64, where)
         chosen = torch.full((len(points),), -1, device=where)
-    spec = spec.cast(torch.float64, where)
-    parts: list[dict[str, Any]] = []
-    size, first = batch or budget.batch(net, where, bounds != "simple", spec.rows.shape[1]), 0
+
+    def part_of_spec(index: Tensor) -> Specification:
+        # Of labels only now: with many classes those of all inputs take more memory than the work does.
+        return spec.part(index) if spec is not None else label_stays(chosen[index], net.n_outputs, net.decision)
+
+    found: dict[str, Any] = {}
+    rows = net.n_outputs - 1 if spec is None else spec.rows.shape[1]
+    size, first = batch or budget.batch(net, where, bounds != "simple", rows), 0
     while first < len(points):
         index = torch.arange(first, min(first + size, len(points)), device=where)
         try:
-            own = spec.part(index), limits.part(index), index - first
+            own = part_of_spec(index), limits.part(index), index - first
             part = task.run(_Inputs(points[index], outputs[index], *own), chosen[index])
         except (RuntimeError, MemoryError) as error:
             if not _is_out_of_memory(error):
@@ -168,7 +172,7 @@ def certify(
             size = _smaller(len(index), where)
             continue
         started = _stamp(part, started)
-        parts.append(part)
+        _write(found, part, first, len(points))
         first += len(index)
     settings = {
         "region": repr_of(shape_of), "bounds": bounds if isinstance(bounds, str) else "own function",
@@ -178,8 +182,8 @@ def certify(
         "network_hash": network_hash(net),
     }  # fmt: skip
     basis = shape_of.basis.double().cpu() if isinstance(shape_of, Oblique) else None
-    stated = spec.cast(torch.float64, "cpu") if task.told_spec else None
-    return _collect(parts, net, basis, stated, settings)
+    stated = None if spec is None else spec.cast(torch.float64, "cpu")
+    return _collect(found, isinstance(shape_of, BOXES), net, basis, stated, settings)
 
 
 def repr_of(region: Region) -> str:
@@ -309,7 +313,7 @@ class _Task:
                 status[k] = "certified" if ok else "not_certified"
                 message[k] = "" if ok else _NONE.format(least[k])
         result.update(status=status, message=message, evaluations=work.evaluations, gradients=work.gradients)
-        result.update(gradient_rows=work.rows, boxes=self._is_box())
+        result.update(gradient_rows=work.rows)
         return result
 
     def _attempt(self, inputs: _Inputs, dtype: torch.dtype, work: Work) -> tuple[dict[str, Tensor], Tensor]:
@@ -320,17 +324,16 @@ class _Task:
         return found, ~found["certified"] | (found.pop("factor") < 1 - _BLUR) | thin.any(1)
 
     def _is_blurred(self, inputs: _Inputs) -> Tensor:
-        """Where rounding to float32 may be a good part of a margin at the input itself, `b`."""
+        """Where float32 does not do at the input itself, `b`: its rounding may be a good part of a margin, or values
+        are so large that on a region they may be infinite."""
         spec, exact = inputs.spec, inputs.spec.margins(inputs.outputs)
         dtype, device = self.dtype, inputs.points.device
-        outputs = self.net.cast(dtype, device).values(inputs.points.to(dtype))[-1]
-        seen = spec.cast(dtype, device).margins(outputs).double()
+        values = self.net.cast(dtype, device).values(inputs.points.to(dtype))
+        seen = spec.cast(dtype, device).margins(values[-1]).double()
         added = (spec.rows.abs() @ inputs.outputs.abs()[..., None]).squeeze(-1) + spec.offset.abs()
         error = 8 * (seen - exact).abs() + _ROUNDINGS * spec.reduce(added)
-        return ~(error <= _BLUR * (exact - self.delta)).all(1)
-
-    def _is_box(self) -> bool:
-        return isinstance(self.region, (Box, Uniform))
+        small = torch.stack([v.flatten(1).abs().amax(1) for v in values]).amax(0) <= _LARGE
+        return ~((error <= _BLUR * (exact - self.delta)).all(1) & small)
 
     def _triage(self, inputs: _Inputs, labels: Tensor) -> tuple[list[str], list[str]]:
         """Status and message of the inputs that need no search; "" for the others."""
@@ -436,45 +439,26 @@ class _Task:
     def _claim(self, inputs: _Inputs, found: _Found) -> tuple[Placed, Claim]:
         """The regions found, and what is claimed of them."""
         region = self._place(inputs, found.cap, torch.float64)
-        return region, Claim.of(region, torch.minimum(found.theta, region.caps), inputs.limits, self._is_box())
+        theta = torch.minimum(found.theta, region.caps)
+        return region, Claim.of(region, theta, inputs.limits, isinstance(self.region, BOXES))
 
     def _prove(self, claim: Claim, spec: Specification) -> Tensor:
         return prove(self.net, claim.area(), spec.rows, spec.offset, spec.group, self.hints, self.deployed)
 
-    def _largest_proved(
-        self, whole: Claim, x: Tensor, free: Tensor, wanted: Tensor, spec: Specification
-    ) -> tuple[Claim, Tensor, Tensor]:
-        """The largest regions found that the strict check proves, their margins, `b x g`, and how much smaller they are
-        than `whole`, `b`: zero where nothing was proved.
-
-        First by steps that grow, tiny ones for what rounding took, then by halving the gap between the last that was
-        refused and the first that was proved. Proofs need not be monotone in the size: what is returned was proved.
-        """
-        claim = whole.scaled(x, torch.ones_like(x[:, 0]))
-        margins = x.new_zeros(len(x), spec.n_groups)
-        # Of each factor 2^-t: the last t refused, the least t proved, the next to try, the last worth trying.
-        refused, proved = x.new_zeros(len(x)), x.new_full((len(x),), torch.inf)
-        trial, last = refused.clone(), whole.thinnest(x, free).clamp(0, _LAST)
-        pending = wanted.nonzero().squeeze(1)
-        while len(pending):
-            part = whole.take(pending).scaled(x[pending], torch.exp2(-trial[pending]))
-            found = self._prove(part, spec.part(pending))
-            # A region too thin for float64 in some free feature is no region.
-            ok = ((found >= self.delta) & (found > 0)).all(1) & ((part.half_widths() > 0) | ~free[pending]).all(1)
-            good, bad = pending[ok], pending[~ok]
-            margins[good], proved[good], refused[bad] = found[ok], trial[good], trial[bad]
-            claim.put(good, part.take(ok))
-            step = torch.where(refused > 0, _GROWTH * refused, _FIRST)
-            trial = torch.where(proved.isfinite(), (refused + proved) / 2, torch.minimum(step, last))
-            ended = (proved - refused <= _NEAR) | (proved.isinf() & (refused >= last))
-            pending = pending[~ended[pending]]
-        return claim, margins, torch.exp2(-proved)
+    def _passes(self, margins: Tensor) -> Tensor:
+        """Which inputs' proved margins, `b x g`, are a certificate's."""
+        return ((margins >= self.delta) & (margins > 0)).all(1)
 
     def _verdict(self, inputs: _Inputs, found: _Found) -> dict[str, Tensor]:
         """Runs the strict check on what will be stored, shrinking until it passes."""
         x, free = inputs.x, inputs.limits.free
         region, whole = self._claim(inputs, found)
-        claim, margins, factor = self._largest_proved(whole, x, free, found.radius > 0, inputs.spec)
+
+        def proof(part: Claim, index: Tensor) -> Tensor:
+            return self._prove(part, inputs.spec.part(index))
+
+        empty = x.new_zeros(len(x), inputs.spec.n_groups)
+        claim, margins, factor = largest_proved(whole, x, free, found.radius > 0, proof, self._passes, empty)
         passed = factor > 0
         half = claim.half_widths()
         half = torch.where(passed[:, None], half, 0.0)
@@ -548,24 +532,34 @@ def _empty(x: Tensor, labels: Tensor, groups: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _write(found: dict[str, Any], part: dict[str, Any], first: int, total: int) -> None:
+    """Writes the fields of one batch into those of all inputs, on the CPU, from number `first` on.
+
+    (Not kept apart until the end: small results among the large tensors of the next batches leave memory in pieces.)
+    """
+    for name, value in part.items():
+        if isinstance(value, list):
+            found.setdefault(name, []).extend(value)
+        else:
+            if name not in found:
+                found[name] = torch.empty(total, *value.shape[1:], dtype=value.dtype)
+            found[name][first : first + len(value)] = value.cpu()
+
+
 def _collect(
-    parts: list[dict[str, Any]],
+    found: dict[str, Any],
+    boxes: bool,
     net: Network,
     basis: Tensor | None,
     spec: Specification | None,
     settings: dict[str, Any],
 ) -> Certificates:
-    boxes = parts[0].pop("boxes")
-    for part in parts[1:]:
-        part.pop("boxes")
     joined: dict[str, Any] = {}
-    for name in parts[0]:
-        values = [p[name] for p in parts]
-        if isinstance(values[0], list):
-            joined[name] = tuple(v for part in values for v in part)
+    for name, value in found.items():
+        if isinstance(value, list):
+            joined[name] = tuple(value)
         else:
-            tensor = torch.cat(values).cpu()
-            joined[name] = tensor.reshape(-1, *net.input_shape) if name in _PER_FEATURE else tensor
+            joined[name] = value.reshape(-1, *net.input_shape) if name in _PER_FEATURE else value
     if not boxes:
         joined["lower"] = joined["upper"] = None
     if spec is not None:

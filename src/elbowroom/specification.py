@@ -88,12 +88,7 @@ class Specification:
 @in_own_modes
 def label_stays(labels: Tensor, n_classes: int, decision: str = "max") -> Specification:
     """`z_label - z_j > 0` for every other class j (`z_j - z_label` where the smallest output decides)."""
-    if n_classes < 2:
-        raise InputError(
-            f"the network has {n_classes} output, so no other class could win; state what must hold of the "
-            "output with spec="
-        )
-    _check_labels(labels, n_classes)
+    check_labels(labels, n_classes)
     _check_decision(decision)
     classes = torch.arange(n_classes, device=labels.device)
     others = classes.expand(len(labels), -1)[classes[None] != labels[:, None]].reshape(len(labels), -1)
@@ -190,7 +185,13 @@ def _check_decision(decision: str) -> None:
         raise InputError(f'decision must be "max" or "min", got {decision!r}')
 
 
-def _check_labels(labels: Tensor, n_classes: int) -> None:
+def check_labels(labels: Tensor, n_classes: int) -> None:
+    """Raises an `InputError` unless these are labels of some of several classes, one per input."""
+    if n_classes < 2:
+        raise InputError(
+            f"the network has {n_classes} output, so no other class could win; state what must hold of the "
+            "output with spec="
+        )
     whole = isinstance(labels, Tensor) and not labels.is_floating_point() and labels.dtype != torch.bool
     if not whole or labels.dim() != 1:
         raise InputError(f"labels must be a tensor of whole numbers, one per input, got {str(labels)[:80]}")

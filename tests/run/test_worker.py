@@ -135,10 +135,10 @@ def test_certify_says_when_one_input_does_not_fit(monkeypatch):
     task = sys.modules["elbowroom.certify"]._Task
     run = task.run
 
-    def full(self, points, *rest):
-        if bool(torch.isfinite(points).any()):
+    def full(self, inputs, *rest):
+        if bool(torch.isfinite(inputs.points).any()):
             raise MemoryError
-        return run(self, points, *rest)
+        return run(self, inputs, *rest)
 
     monkeypatch.setattr(task, "run", full)
     with pytest.raises(ElbowroomError, match="not one input of part 3 could be certified: the memory of cpu does not"):

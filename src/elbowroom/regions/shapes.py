@@ -436,7 +436,7 @@ class Oblique(Region):
         basis = tensor_of(self.basis).detach()
         if basis.dim() != 2 or basis.shape[0] != basis.shape[1]:
             raise InputError(f"basis must be a square matrix, got shape {tuple(basis.shape)}")
-        error = (basis.double().T @ basis.double() - torch.eye(len(basis), dtype=torch.float64)).abs().max()
+        error = (basis.double().T @ basis.double() - torch.eye(len(basis)).to(basis.double())).abs().max()
         if not float(error) < 1e-4:
             raise InputError(f"basis must be orthogonal: its columns are off by {float(error):.1e}")
         object.__setattr__(self, "basis", basis)
