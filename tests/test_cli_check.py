@@ -37,7 +37,7 @@ def certs():
     x = torch.tensor(np.random.default_rng(0).uniform(-1, 1, size=(5, 4)))
     labels = net(x).argmax(1)
     labels[2] = (labels[2] + 1) % 3
-    found = er.certify(net, x, labels)
+    found = er.certify(net, x, labels, delta=1e-4)  # room for float32, of which nothing is claimed
     assert found.certified.tolist() == [True, True, False, True, True]
     return found
 

@@ -84,7 +84,7 @@ def test_every_margin_must_be_proved(monkeypatch, margins, delta):
 
     monkeypatch.setattr(MODULE, "prove", proving)
     certs = er.certify(net, torch.tensor([[0.5, -0.5], [1.0, 1.0]]), delta=delta)
-    good = all(m > 0 and m >= delta for m in margins)
+    good = all(margin > 0 and margin >= delta for margin in margins)
     assert set(certs.status) == {"certified" if good else "not_certified"}
 
 
@@ -183,10 +183,8 @@ def test_a_region_is_certified_where_half_of_what_was_found_is_not_proved():
 
 def test_deployed_regions_shrink_until_nothing_overflows():
     """At the size found the execution may overflow, so that nothing at all is known of its rounding."""
-    net = er.Network.chain(
-        (1,),
-        [ops.Linear(torch.tensor([[1e30]])), ops.ReLU(), ops.Linear(torch.tensor([[1e-30], [0.0]]), torch.ones(2))],
-    )
+    first, last = ops.Linear(torch.tensor([[1e30]])), ops.Linear(torch.tensor([[1e-30], [0.0]]), torch.ones(2))
+    net = er.Network.chain((1,), [first, ops.ReLU(), last])
     x = torch.tensor([[1.0]])
     real, executed = er.certify(net, x, spec=at_most(1e12)), er.certify(net, x, spec=at_most(1e12), deployed="float32")
     assert real.status == executed.status == ("certified",)

@@ -19,7 +19,7 @@ from elbowroom.bounds.api import batched, labels_of
 from elbowroom.bounds.propagate import BoundFunction, margins_of
 from elbowroom.certificate import Certificates
 from elbowroom.check.prove import Hints, prove, refuse_uncovered
-from elbowroom.claim import Claim
+from elbowroom.claim import Claim, largest_proved
 from elbowroom.device import usable_device
 from elbowroom.errors import InputError
 from elbowroom.frames import by_name
@@ -53,9 +53,6 @@ _LEAST_SIZE, _MOST_SIZE = 1e-3, 1e15  # for inputs and margins that say nothing 
 # What float32 can tell: rounding of a margin, per unit of what was added up; what it may be of a margin; the least
 # extent of a feature beside its value; the largest value at an input, beside what it may be elsewhere.
 _ROUNDINGS, _BLUR, _GRAIN, _LARGE = 16 * 2.0**-24, 1e-2, 2.0**-15, 1e18
-
-# How the verdict shrinks a region, by powers of 2: the first step, its growth, the last, and how near to the largest.
-_FIRST, _GROWTH, _LAST, _NEAR = 1e-7, 4.0, 40.0, 5e-3
 
 _NONE = (
     "no region was found in which the strict check proves the specification; the margin at the input itself is {:.3g}"
@@ -457,40 +454,20 @@ class _Task:
     def _prove(self, claim: Claim, spec: Specification) -> Tensor:
         return prove(self.net, claim.area(), spec.rows, spec.offset, spec.group, self.hints, self.deployed)
 
-    def _largest_proved(
-        self, whole: Claim, x: Tensor, free: Tensor, wanted: Tensor, spec: Specification
-    ) -> tuple[Claim, Tensor, Tensor]:
-        """The largest regions found that the strict check proves, their margins, `b x g`, and how much smaller they are
-        than `whole`, `b`: zero where nothing was proved.
-
-        First by steps that grow, tiny ones for what rounding took, then by halving the gap between the last that was
-        refused and the first that was proved. Proofs need not be monotone in the size: what is returned was proved.
-        """
-        claim = whole.scaled(x, torch.ones_like(x[:, 0]))
-        margins = x.new_zeros(len(x), spec.n_groups)
-        # Of each factor 2^-t: the last t refused, the least t proved, the next to try, the last worth trying.
-        refused, proved = x.new_zeros(len(x)), x.new_full((len(x),), torch.inf)
-        trial, last = refused.clone(), whole.thinnest(x, free).clamp(0, _LAST)
-        pending = wanted.nonzero().squeeze(1)
-        while len(pending):
-            part = whole.take(pending).scaled(x[pending], torch.exp2(-trial[pending]))
-            found = self._prove(part, spec.part(pending))
-            # A region too thin for float64 in some free feature is no region.
-            ok = ((found >= self.delta) & (found > 0)).all(1) & ((part.half_widths() > 0) | ~free[pending]).all(1)
-            good, bad = pending[ok], pending[~ok]
-            margins[good], proved[good], refused[bad] = found[ok], trial[good], trial[bad]
-            claim.put(good, part.take(ok))
-            step = torch.where(refused > 0, _GROWTH * refused, _FIRST)
-            trial = torch.where(proved.isfinite(), (refused + proved) / 2, torch.minimum(step, last))
-            ended = (proved - refused <= _NEAR) | (proved.isinf() & (refused >= last))
-            pending = pending[~ended[pending]]
-        return claim, margins, torch.exp2(-proved)
+    def _passes(self, margins: Tensor) -> Tensor:
+        """Which inputs' proved margins, `b x g`, are a certificate's."""
+        return ((margins >= self.delta) & (margins > 0)).all(1)
 
     def _verdict(self, inputs: _Inputs, found: _Found) -> dict[str, Tensor]:
         """Runs the strict check on what will be stored, shrinking until it passes."""
         x, free = inputs.x, inputs.limits.free
         region, whole = self._claim(inputs, found)
-        claim, margins, factor = self._largest_proved(whole, x, free, found.radius > 0, inputs.spec)
+
+        def proof(part: Claim, index: Tensor) -> Tensor:
+            return self._prove(part, inputs.spec.part(index))
+
+        empty = x.new_zeros(len(x), inputs.spec.n_groups)
+        claim, margins, factor = largest_proved(whole, x, free, found.radius > 0, proof, self._passes, empty)
         passed = factor > 0
         half = claim.half_widths()
         half = torch.where(passed[:, None], half, 0.0)

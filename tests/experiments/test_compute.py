@@ -60,8 +60,8 @@ def test_what_is_stored_is_what_certify_finds(done):
     model = TINY.of(MAIN[1])
     net = er.load(out / "models" / f"{model.name}.elbowroom")
     data, _ = training_data("digits")
-    x, labels = data.x_test[:6].reshape(-1, 8, 8), data.y_test[:6]
-    certs = er.certify(net, x, labels, bounds="combined", margin="logits", delta=1e-4)  # the paper's
+    paper = {"bounds": "combined", "margin": "logits", "delta": 1e-4}
+    certs = er.certify(net, data.x_test[:6].reshape(-1, 8, 8), data.y_test[:6], **paper)
     held = read_npz(out / "certified" / model.name / "sequential.npz")
     np.testing.assert_allclose(held["geomean"][:6], certs.geomean.numpy(), rtol=1e-6)
     regions = np.load(out / "regions" / f"{model.name}.npy")
