@@ -158,12 +158,12 @@ def test_a_network_of_ones_own(saved, certs, tmp_path):
 
 
 def test_float32(certs, saved, tmp_path):
-    # Margins proved to be positive, no more, leave no room for the errors of float32.
-    assert run(saved, "--deployed", "float32").exit_code == 1
-    roomy = er.certify(certs.network, certs.x, delta=1e-4)
-    result = run(roomy.save(tmp_path / "run"), "--deployed", "float32")
+    result = run(saved, "--deployed", "float32")
     assert result.exit_code == 0
     assert result.stdout.rstrip().endswith("for the network as executed in float32")
+    # Margins proved to be positive, no more, leave no room for the errors of float32.
+    tight = er.certify(certs.network, certs.x)
+    assert run(tight.save(tmp_path / "run"), "--deployed", "float32").exit_code == 1
     assert "float16" in refused(saved, "--deployed", "float16")
 
 

@@ -37,7 +37,7 @@ from support import Region, attack, cases, mlp, normal
 # ---------------------------------------------------------------------------------------------------------------
 # A reader of the format, in rational numbers
 
-ROOM = 1e-4  # of margins: the other verifier works to a tolerance, and margins of next to nothing are solutions to it
+ROOM = 1e-4  # margins that the verifier, which takes 1e-8 for a tie, can tell from zero
 
 
 def read(text: str) -> Query:
@@ -354,9 +354,6 @@ def is_refuted_when_larger(
 
 def assert_mostly_decided(answers: Counter[str], share: float, least: int) -> None:
     assert answers["unsat"] >= max(share * (answers["unsat"] + answers["unknown"]), least), answers
-
-
-ROOM = 1e-4  # margins that the verifier, which takes 1e-8 for a tie, can tell from zero
 
 
 @pytest.mark.parametrize("sizes", [[3, 8, 8, 3], [2, 10, 10, 4]], ids=str)
