@@ -56,14 +56,19 @@ def run_verify(
         if lower is None or upper is None:
             raise InputError("say what to verify: a VNN-LIB file, or a box by lower and upper")
         net = load(model, **load_options)
-        question = _box(net, _corner(net, lower, "lower"), _corner(net, upper, "upper"), label)
+        low, high = _corner(net, lower, "lower"), _corner(net, upper, "upper")
+        if label is None:
+            with torch.no_grad():
+                label = int(net.decide(net(low[None] / 2 + high[None] / 2)))
+        question = box_query(low, high, label_stays(torch.tensor([label]), net.n_outputs, net.decision))
+        net.must_agree(torch.stack([low / 2 + high / 2, low, high]))
     found = answer(net, question, boxes, seconds)
     if json:
         from json import dumps
 
         print(dumps(as_json(found), indent=1))
     else:
-        show(found, net)
+        show(found, net, label)
     return EXIT_CODES[found.verdict]
 
 
@@ -73,14 +78,6 @@ def load_for(query: Query, model: Any, trust_pickle: bool = False) -> Network:
     A softmax at the end may be left off where the query only compares outputs, and only there.
     """
     return load(model, task=None if query.only_compares else "regression", trust_pickle=trust_pickle)
-
-
-def _box(net: Network, lower: Tensor, upper: Tensor, label: int | None) -> Query:
-    """ "The decision is the same on the whole box" as a query."""
-    if label is None:
-        with torch.no_grad():
-            label = int(net.decide(net(lower[None] / 2 + upper[None] / 2)))
-    return box_query(lower, upper, label_stays(torch.tensor([label]), net.n_outputs, net.decision))
 
 
 def _corner(net: Network, text: str, name: str) -> Tensor:
@@ -127,8 +124,8 @@ def as_json(found: Answer) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def show(found: Answer, net: Network) -> None:
-    """Prints the verdict, the reason, and the counterexample if there is one."""
+def show(found: Answer, net: Network, label: int | None = None) -> None:
+    """Prints the verdict, the reason, and the counterexample if there is one; `label`: the decision asked about."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -138,6 +135,9 @@ def show(found: Answer, net: Network) -> None:
     console.print(
         f"[{_COLOURS[verdict]}]{verdict}[/] ({COMPETITION[verdict]}), {count} in {found.seconds:.1f} s", soft_wrap=True
     )
+    if label is not None:
+        named = "" if net.about.classes is None else f" ({escape(net.about.classes[label])})"
+        console.print(f"asked: is the decision {label}{named} on the whole box?", soft_wrap=True)
     for number, case in enumerate(found.cases):
         if case.verdict == verdict:
             which = f"case {number}: " if len(found.cases) > 1 else ""
