@@ -1,4 +1,4 @@
-"""What fresh eyes got through, once: each of these was a false claim, or a crash."""
+"""Ways around the proof: each of these was once a false claim, or a crash."""
 
 from __future__ import annotations
 
