@@ -62,7 +62,7 @@ def test_without_a_model_the_origin_is_a_statement(place):
     stated = Run.open(place / "run").network.about.origin
     assert lines == [
         f"network: the run's own; it says that it was read from net.elbowroom (sha256 {stated.sha256[:12]}), with "
-        "scale 0.00392157, mean 0.5,0.25,0.5, std 2. To compare it with yours: --model FILE",
+        "scale 0.00392157, mean 0.5,0.25,0.5, std 2, decision max. To compare it with yours: --model FILE",
         "names: of features and classes, as the run states them",
     ]
     found = json.loads(check(place / "run", "--json").stdout)
@@ -73,10 +73,8 @@ def test_the_model_itself(place, tmp_path):
     for path in (place / "net.elbowroom", shutil.copy(place / "net.elbowroom", tmp_path / "other.elbowroom")):
         result = check(place / "run", "--model", path)
         assert result.exit_code == 0, result.output
-        assert (
-            f"network: that of {path}, read with scale 0.00392157, mean 0.5,0.25,0.5, std 2; it is the file that"
-            in (result.stdout)
-        )
+        how = "read with scale 0.00392157, mean 0.5,0.25,0.5, std 2, decision max"
+        assert f"network: that of {path}, {how}; it is the file that" in result.stdout
         assert "names: of features, the model's own; of classes, the model's own" in result.stdout
         assert "all proved: " in result.stdout
 
@@ -95,7 +93,7 @@ def test_another_file_of_the_same_network(place, tmp_path):
 
 def test_another_model_is_refused(place, tmp_path):
     said = refused(place / "run", "--model", model(tmp_path / "other.elbowroom", seed=1))
-    assert "is not the model that" in said and "mean 0.5,0.25,0.5, std 2, as the run states" in said
+    assert "is not the model that" in said and "mean 0.5,0.25,0.5, std 2, decision max, as the run states" in said
     assert Run.open(place / "run").claim["network_hash"] in said
     assert "there is no such file" in refused(place / "run", "--model", tmp_path / "none.elbowroom")
     same = er.save_network(Run.open(place / "run").network, tmp_path / "same.elbowroom")

@@ -17,6 +17,7 @@ import torch
 from hypothesis import given
 from torch import Tensor, nn
 
+from elbowroom.axes import looks_channels_last
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.files import load_network, network_hash, save_network
@@ -63,7 +64,11 @@ def test_load_gives_the_model_of_the_prepared_input(reading: tuple[tuple[int, ..
     last = "channels last" in kind
     own = (*shape[1:], shape[0]) if last else shape
     model = linear((math.prod(shape),) if "flat" in kind else own)
-    net = load(model, shape, layout="NHWC" if last else "NCHW", **arguments)
+    try:
+        net = load(model, shape, layout="NHWC" if last else "NCHW", **arguments)
+    except InputError as error:  # sizes that leave open where the channels are
+        assert "not plain at which end" in str(error) and (len(set(shape)) == 1 or looks_channels_last(shape))
+        return
     assert net.input_shape == shape
     x = torch.randn(5, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 

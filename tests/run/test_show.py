@@ -181,7 +181,7 @@ def test_the_origin_is_told_as_stated(tmp_path, capsys):
     net = Network(NET.nodes, NET.decision, About(notes=("a softmax was left off",), origin=origin))
     er.certify(net, points(3)).save(tmp_path)
     run = Run.open(tmp_path)
-    told = "model.onnx (sha256 abababababab), with mean 0.5,0.25\n  a softmax was left off\n  compared\n"
+    told = "model.onnx (sha256 abababababab), with mean 0.5,0.25, decision max\n  a softmax was left off\n  compared\n"
     show.show_status(show.status_of(run))
     assert f"origin (as the run states it): {told}" in capsys.readouterr().out
     show.show_summary(show.summary_of(run))

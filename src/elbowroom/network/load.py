@@ -283,7 +283,8 @@ def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
         ways = [end for end in fits if moved[end] == own] or [end for end in fits if fits[end]]
         if len(ways) == 2 and len(shape) > 2:
             flat = sum(n > 1 for n in own) <= 1  # then the model's own order is channels last
-            ways = ["last"] if looks_channels_last(shape) else ["first"] if flat or 1 in shape[:1] else ways
+            last = looks_channels_last(shape)
+            ways = ["first"] if (flat or shape[0] == 1) and not last else ["last"] if last and not flat else ways
         if len(ways) == 2 and len(shape) > 2:
             raise InputError(
                 f"layout NHWC: from their sizes, {shape}, it is not plain at which end inputs have their channels; "
