@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from elbowroom.bounds.propagate import METHODS, Propagation, margins_of
+from elbowroom.claim.specification import label_stays
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Linear, ReLU
-from elbowroom.regions.input_set import InputSet
-from elbowroom.specification import label_stays
+from elbowroom.search.bounds.propagate import METHODS, Propagation, margins_of
+from elbowroom.search.regions.input_set import InputSet
 
 PIXELS, WIDTH, CLASSES, BATCH = 784, 300, 10, 16
 GOALS = {False: 0.5, True: 0.4}  # share of the matrix product's rate, without the gradient and with it

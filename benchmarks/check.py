@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 import elbowroom as er
-from elbowroom.bounds.propagate import margins_of
-from elbowroom.check.prove import Hints, prove
-from elbowroom.check.strict import Area
+from elbowroom.proof.kernel.prove import Hints, prove
+from elbowroom.proof.kernel.walk import Area
+from elbowroom.search.bounds.propagate import margins_of
 from solvers import reference
 
 

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elbowroom.bounds.propagate import Propagation, method_named
+from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.regions.input_set import InputSet
-from elbowroom.specification import Specification, label_stays
+from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.regions.input_set import InputSet
 
 BATCH = 16
 ROUNDING = 1e-10  # reversals of less than this share of the width are rounding

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-import elbowroom.train as training
+import elbowroom.training.train as training
+from elbowroom.commands.train import training_data
 from elbowroom.data.embedded import Dataset
-from elbowroom.train import PGD, train
-from elbowroom.train_command import training_data
+from elbowroom.training.train import PGD, train
 
 
 class Launched:

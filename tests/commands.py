@@ -7,7 +7,7 @@ from typing import Any
 from click.testing import Result
 from typer.testing import CliRunner
 
-from elbowroom import cli
+from elbowroom.commands import app as cli
 
 ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1"}
 

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from elbowroom.archive import digest
-from elbowroom.certificate import Certificates
+from elbowroom.certificates import parts
+from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
+from elbowroom.files import digest
 from elbowroom.network import operations as ops
-from elbowroom.network.files import about_hash, load_network, network_hash
+from elbowroom.network.file import about_hash, load_network, network_hash
 from elbowroom.network.graph import Graph, Network
-from elbowroom.run import parts
 from support import normal
 
 

@@ -11,8 +11,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from elbowroom.network.from_onnx import read_onnx
 from elbowroom.network.graph import Network
+from elbowroom.readers.onnx.model import read_onnx
 
 onnxruntime.set_default_logger_severity(4)
 

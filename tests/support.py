@@ -16,7 +16,7 @@ from torch import Tensor
 
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
-from elbowroom.regions.input_set import InputSet
+from elbowroom.search.regions.input_set import InputSet
 
 FULL = os.environ.get("ELBOWROOM_CASES") == "full"
 METHODS = ("simple", "quadratic", "combined", "adaptive", "fast")

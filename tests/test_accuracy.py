@@ -9,7 +9,7 @@ from hypothesis import given
 from scipy.stats import binom
 
 import elbowroom as er
-from elbowroom.accuracy import Accuracy, _at_least
+from elbowroom.arguments.accuracy import Accuracy, _at_least
 from support import mlp
 
 

@@ -5,13 +5,7 @@ import math
 import pytest
 import torch
 
-from elbowroom.analyse import (
-    correlation,
-    cosine_similarity,
-    feature_robustness,
-    neighbour_correlation,
-    spectrum,
-)
+from elbowroom.analyse import correlation, cosine_similarity, feature_robustness, neighbour_correlation, spectrum
 from elbowroom.errors import InputError
 
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from elbowroom.bounds.propagate import Propagation, method_named
-from elbowroom.certificate import Certificates
+from elbowroom.certificates.result import Certificates
 from elbowroom.certify import certify
+from elbowroom.claim.specification import label_in, linear_specification, outputs_within
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network
-from elbowroom.regions.input_set import InputSet
-from elbowroom.regions.shapes import L1, Box, Ellipsoid, Oblique, Region, Uniform
-from elbowroom.solvers.augmented_lagrangian import AugmentedLagrangian
-from elbowroom.solvers.sequential import Sequential
-from elbowroom.specification import label_in, linear_specification, outputs_within
+from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.regions.shapes import L1, Box, Ellipsoid, Oblique, Region, Uniform
+from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
+from elbowroom.search.solvers.sequential import Sequential
 from support import mlp
 
 N = 6
@@ -133,7 +133,7 @@ def test_regions_stop_at_the_boundary(name):
 
 
 def margins_on(net, sets, labels, method="adaptive"):
-    from elbowroom.specification import label_stays
+    from elbowroom.claim.specification import label_stays
 
     work = net.cast(torch.float64)
     spec = label_stays(labels, net.n_outputs, net.decision).cast(torch.float64, "cpu")

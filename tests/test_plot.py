@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import elbowroom as er
-from elbowroom import plot
 from elbowroom.errors import InputError
-from elbowroom.train import mlp
+from elbowroom.report import plot
+from elbowroom.training.train import mlp
 
 pytest.importorskip("matplotlib")
 EPS = torch.rand(2, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.01

@@ -108,7 +108,7 @@ def test_only_the_inputs_that_need_it_are_searched_in_float64():
     net, seen = network(0, gap=1e-8, x=x[1]), []
 
     def bound(net, sets, spec):
-        from elbowroom.bounds.propagate import margins_of
+        from elbowroom.search.bounds.propagate import margins_of
 
         seen.append((sets.center.dtype, len(sets.center)))
         return margins_of("adaptive")(net, sets, spec)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import elbowroom as er
-from elbowroom.bounds.propagate import margins_of
-from elbowroom.check import prove as proof
+from elbowroom.machine.torch_modes import CUDNN_OFF, DEFAULT_DTYPE, Held, own_modes
 from elbowroom.network import operations as ops
-from elbowroom.torch_modes import CUDNN_OFF, DEFAULT_DTYPE, Held, own_modes
+from elbowroom.proof.kernel import prove as proof
+from elbowroom.search.bounds.propagate import margins_of
 from support import cases
 
 # --- where we are called from
@@ -270,13 +270,13 @@ def test_cudnn_is_on_in_the_search_and_off_in_the_proof_and_tf32_is_off(monkeypa
             seen["proof"].append(recorded())
             return super().margins(*given, **more)
 
-    class Spy(sys.modules["elbowroom.bounds.api"].Propagation):
+    class Spy(sys.modules["elbowroom.search.bounds.api"].Propagation):
         def __init__(self, *given, **more):
             seen["bounds"].append(recorded())
             super().__init__(*given, **more)
 
     monkeypatch.setattr(proof, "StrictBounds", Strict)
-    monkeypatch.setattr(sys.modules["elbowroom.bounds.api"], "Propagation", Spy)
+    monkeypatch.setattr(sys.modules["elbowroom.search.bounds.api"], "Propagation", Spy)
     names = ("enabled", "benchmark", "deterministic")
     before = state()
     with contextlib.ExitStack() as stack:

@@ -9,7 +9,17 @@ from torch import nn
 import elbowroom as er
 from elbowroom.data.embedded import Dataset, digits, voronoi
 from elbowroom.errors import InputError
-from elbowroom.train import ACTIVATIONS, PGD, _perturb, accuracy, accuracy_under, convnet, mlp, pgd_attack, train
+from elbowroom.training.train import (
+    ACTIVATIONS,
+    PGD,
+    _perturb,
+    accuracy,
+    accuracy_under,
+    convnet,
+    mlp,
+    pgd_attack,
+    train,
+)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +101,7 @@ def test_the_adversary_may_grow(squares, monkeypatch):
     assert [by.at(e).tau for e in range(6)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
     assert PGD(0.4).at(0).tau == 0.4
     seen = []
-    monkeypatch.setattr("elbowroom.train._perturb", lambda model, x, y, by, *_: seen.append(by.tau) or x)
+    monkeypatch.setattr("elbowroom.training.train._perturb", lambda model, x, y, by, *_: seen.append(by.tau) or x)
     train([4], squares, epochs=3, batch=800, adversary=PGD(0.2, steps=1, ramp=2))
     assert seen == pytest.approx([0.1, 0.2, 0.2])
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from elbowroom.train_steps import Replayed, own_stream
+from elbowroom.training.steps import Replayed, own_stream
 
 
 class Graph:

@@ -9,11 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import elbowroom as er
-from elbowroom.check.prove import Hints, prove
-from elbowroom.check.strict import Area
-from elbowroom.claim import Claim
+from elbowroom.claim.specification import label_stays
+from elbowroom.claim.stated import Claim
 from elbowroom.network import operations as ops
-from elbowroom.specification import label_stays
+from elbowroom.proof.kernel.prove import Hints, prove
+from elbowroom.proof.kernel.walk import Area
 from support import cases, mlp
 
 MODULE = importlib.import_module("elbowroom.certify")  # of which the package shows the function alone

@@ -11,70 +11,70 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elbowroom.bounds.api import Bounds as Bounds
-    from elbowroom.bounds.api import Verification as Verification
-    from elbowroom.bounds.api import bounds as bounds
-    from elbowroom.bounds.api import verify as verify
-    from elbowroom.certificate import Certificates as Certificates
+    from elbowroom.certificates.result import Certificates as Certificates
     from elbowroom.certify import certify as certify
-    from elbowroom.check.api import CheckReport as CheckReport
-    from elbowroom.check.api import check as check
+    from elbowroom.claim.specification import Specification as Specification
+    from elbowroom.claim.specification import label_in as label_in
+    from elbowroom.claim.specification import label_stays as label_stays
+    from elbowroom.claim.specification import linear_specification as linear_specification
+    from elbowroom.claim.specification import outputs_within as outputs_within
     from elbowroom.errors import DataWarning as DataWarning
     from elbowroom.errors import ElbowroomError as ElbowroomError
     from elbowroom.errors import InputError as InputError
     from elbowroom.errors import UnsupportedError as UnsupportedError
-    from elbowroom.network.files import load_network as load_network
-    from elbowroom.network.files import save_network as save_network
+    from elbowroom.network.file import load_network as load_network
+    from elbowroom.network.file import save_network as save_network
     from elbowroom.network.graph import Graph as Graph
     from elbowroom.network.graph import Network as Network
-    from elbowroom.network.load import load as load
-    from elbowroom.regions.input_set import InputSet as InputSet
-    from elbowroom.regions.shapes import L1 as L1
-    from elbowroom.regions.shapes import Box as Box
-    from elbowroom.regions.shapes import Ellipsoid as Ellipsoid
-    from elbowroom.regions.shapes import Oblique as Oblique
-    from elbowroom.regions.shapes import Uniform as Uniform
-    from elbowroom.solvers.augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
-    from elbowroom.solvers.sequential import Sequential as Sequential
-    from elbowroom.specification import Specification as Specification
-    from elbowroom.specification import label_in as label_in
-    from elbowroom.specification import label_stays as label_stays
-    from elbowroom.specification import linear_specification as linear_specification
-    from elbowroom.specification import outputs_within as outputs_within
+    from elbowroom.proof.recheck import CheckReport as CheckReport
+    from elbowroom.proof.recheck import check as check
+    from elbowroom.readers.load import load as load
+    from elbowroom.search.bounds.api import Bounds as Bounds
+    from elbowroom.search.bounds.api import Verification as Verification
+    from elbowroom.search.bounds.api import bounds as bounds
+    from elbowroom.search.bounds.api import verify as verify
+    from elbowroom.search.regions.input_set import InputSet as InputSet
+    from elbowroom.search.regions.shapes import L1 as L1
+    from elbowroom.search.regions.shapes import Box as Box
+    from elbowroom.search.regions.shapes import Ellipsoid as Ellipsoid
+    from elbowroom.search.regions.shapes import Oblique as Oblique
+    from elbowroom.search.regions.shapes import Uniform as Uniform
+    from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
+    from elbowroom.search.solvers.sequential import Sequential as Sequential
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Bounds": "elbowroom.bounds.api",
-    "Verification": "elbowroom.bounds.api",
-    "bounds": "elbowroom.bounds.api",
-    "verify": "elbowroom.bounds.api",
-    "Certificates": "elbowroom.certificate",
+    "Bounds": "elbowroom.search.bounds.api",
+    "Verification": "elbowroom.search.bounds.api",
+    "bounds": "elbowroom.search.bounds.api",
+    "verify": "elbowroom.search.bounds.api",
+    "Certificates": "elbowroom.certificates.result",
     "certify": "elbowroom.certify",
-    "CheckReport": "elbowroom.check.api",
-    "check": "elbowroom.check.api",
+    "CheckReport": "elbowroom.proof.recheck",
+    "check": "elbowroom.proof.recheck",
     "DataWarning": "elbowroom.errors",
     "ElbowroomError": "elbowroom.errors",
     "InputError": "elbowroom.errors",
     "UnsupportedError": "elbowroom.errors",
-    "load_network": "elbowroom.network.files",
-    "save_network": "elbowroom.network.files",
+    "load_network": "elbowroom.network.file",
+    "save_network": "elbowroom.network.file",
     "Graph": "elbowroom.network.graph",
     "Network": "elbowroom.network.graph",
-    "load": "elbowroom.network.load",
-    "InputSet": "elbowroom.regions.input_set",
-    "Box": "elbowroom.regions.shapes",
-    "Ellipsoid": "elbowroom.regions.shapes",
-    "L1": "elbowroom.regions.shapes",
-    "Oblique": "elbowroom.regions.shapes",
-    "Uniform": "elbowroom.regions.shapes",
-    "AugmentedLagrangian": "elbowroom.solvers.augmented_lagrangian",
-    "Sequential": "elbowroom.solvers.sequential",
-    "Specification": "elbowroom.specification",
-    "label_in": "elbowroom.specification",
-    "label_stays": "elbowroom.specification",
-    "linear_specification": "elbowroom.specification",
-    "outputs_within": "elbowroom.specification",
+    "load": "elbowroom.readers.load",
+    "InputSet": "elbowroom.search.regions.input_set",
+    "Box": "elbowroom.search.regions.shapes",
+    "Ellipsoid": "elbowroom.search.regions.shapes",
+    "L1": "elbowroom.search.regions.shapes",
+    "Oblique": "elbowroom.search.regions.shapes",
+    "Uniform": "elbowroom.search.regions.shapes",
+    "AugmentedLagrangian": "elbowroom.search.solvers.augmented_lagrangian",
+    "Sequential": "elbowroom.search.solvers.sequential",
+    "Specification": "elbowroom.claim.specification",
+    "label_in": "elbowroom.claim.specification",
+    "label_stays": "elbowroom.claim.specification",
+    "linear_specification": "elbowroom.claim.specification",
+    "outputs_within": "elbowroom.claim.specification",
 }
 __all__ = [*_HOMES, "__version__"]
 

@@ -1,5 +1,5 @@
 """`python -m elbowroom` is the command `elbowroom`."""
 
-from elbowroom.cli import main
+from elbowroom.commands.app import main
 
 main()

@@ -14,30 +14,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elbowroom.accuracy import warn_near_chance
-from elbowroom.bounds.api import batched, labels_of
-from elbowroom.bounds.propagate import BoundFunction, margins_of
-from elbowroom.certificate import Certificates
-from elbowroom.check.prove import Hints, prove, refuse_uncovered
-from elbowroom.claim import Claim, largest_proved
-from elbowroom.device import usable_device
+from elbowroom.arguments.accuracy import warn_near_chance
+from elbowroom.arguments.frames import by_name
+from elbowroom.arguments.tensors import Array, tensor_of
+from elbowroom.certificates.result import Certificates
+from elbowroom.claim.space import Limits, limits_of
+from elbowroom.claim.specification import Specification, check_labels, label_stays
+from elbowroom.claim.stated import Claim, largest_proved
 from elbowroom.errors import InputError
-from elbowroom.frames import by_name
-from elbowroom.limits import Limits, limits_of
-from elbowroom.memory import Budget
-from elbowroom.network.files import network_hash
+from elbowroom.machine.device import usable_device
+from elbowroom.machine.torch_modes import in_own_modes
+from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
-from elbowroom.regions.input_set import InputSet
-from elbowroom.regions.shapes import Box, Oblique, Placed, Region, Uniform
-from elbowroom.solvers.augmented_lagrangian import AugmentedLagrangian
-from elbowroom.solvers.boundary import to_boundary
-from elbowroom.solvers.prior import start_from
-from elbowroom.solvers.problem import Problem, Work
-from elbowroom.solvers.sequential import Sequential
-from elbowroom.solvers.uniform import uniform_radius
-from elbowroom.specification import Specification, check_labels, label_stays
-from elbowroom.tensors import Array, tensor_of
-from elbowroom.torch_modes import in_own_modes
+from elbowroom.proof.kernel.prove import Hints, prove, refuse_uncovered
+from elbowroom.search.bounds.api import batched, labels_of
+from elbowroom.search.bounds.propagate import BoundFunction, margins_of
+from elbowroom.search.memory import Budget
+from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.regions.shapes import Box, Oblique, Placed, Region, Uniform
+from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
+from elbowroom.search.solvers.boundary import to_boundary
+from elbowroom.search.solvers.prior import start_from
+from elbowroom.search.solvers.problem import Problem, Work
+from elbowroom.search.solvers.sequential import Sequential
+from elbowroom.search.solvers.uniform import uniform_radius
 
 Solver = Sequential | AugmentedLagrangian
 SOLVERS: dict[str, type[Sequential] | type[AugmentedLagrangian]] = {

@@ -19,16 +19,16 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
 
-from elbowroom import plot
 from elbowroom.analyse import cosine_similarity
-from elbowroom.certificate import Certificates
+from elbowroom.certificates.result import Certificates
 from elbowroom.certify import certify
 from elbowroom.data.embedded import Dataset, digits
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
-from elbowroom.network.load import load
-from elbowroom.regions.shapes import Uniform
-from elbowroom.train import PGD, Attack, Report, one_thread, pgd_attack, train
+from elbowroom.readers.load import load
+from elbowroom.report import plot
+from elbowroom.search.regions.shapes import Uniform
+from elbowroom.training.train import PGD, Attack, Report, one_thread, pgd_attack, train
 
 
 @dataclass(frozen=True)

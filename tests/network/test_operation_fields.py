@@ -16,11 +16,11 @@ from hypothesis import event, given
 from torch import Tensor
 
 import elbowroom as er
-from elbowroom.check.strict import Area, StrictBounds
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network import operations as ops
-from elbowroom.network.files import OPERATIONS, load_network, network_hash, save_network
+from elbowroom.network.file import OPERATIONS, load_network, network_hash, save_network
 from elbowroom.network.graph import Graph, Network, Node
+from elbowroom.proof.kernel.walk import Area, StrictBounds
 from support import cases
 
 SHAPES = ((1,), (4,), (1, 5), (3, 4), (2, 4, 5), (1, 3, 3), (1, 2, 3, 2))
@@ -212,7 +212,7 @@ def test_a_subclass_is_unknown_never_taken_for_its_parent(name: str, arithmetic:
     with pytest.raises(er.UnsupportedError, match=type(op).__name__):
         if arithmetic == "arb":
             pytest.importorskip("flint")
-            from elbowroom.check.arb import prove_arb
+            from elbowroom.proof.arb import prove_arb
 
             point, rows = x.flatten(1), torch.tensor([[[1.0, -1.0]]], dtype=torch.float64)
             prove_arb(net, Area(point, point), rows, torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))

@@ -20,15 +20,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elbowroom as er
-from check.exact import values
+from elbowroom.claim.specification import Specification
+from elbowroom.commands.verify import load_for
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.network.to_onnx import write_onnx
-from elbowroom.specification import Specification
-from elbowroom.vnnlib import Answer, Case, Query, answer, box_query, parse_query, read_query, run_verify
-from elbowroom.vnnlib import search as searching
-from elbowroom.vnnlib.show import load_for
+from elbowroom.readers.onnx.write import write_onnx
+from elbowroom.verify import answer
+from elbowroom.verify import split as searching
+from elbowroom.vnnlib import Answer, Case, Query, box_query, parse_query, read_query, run_verify
+from proof.exact import values
 from support import cases, mlp, networks, normal
 
 F64 = torch.float64

@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elbowroom as er
+from elbowroom.claim.query import Literal, at_least, at_most
+from elbowroom.claim.specification import Specification
 from elbowroom.errors import ElbowroomError, InputError, UnsupportedError
-from elbowroom.specification import Specification
 from elbowroom.vnnlib import Query, as_region, box_query, parse_query, query, read_query
 from elbowroom.vnnlib import read as reading
-from elbowroom.vnnlib.queries import Literal, at_least, at_most
 from support import cases, mlp
 
 HEAD = "(declare-const X_0 Real)\n(declare-const X_1 Real)\n(declare-const Y_0 Real)\n(declare-const Y_1 Real)\n"

@@ -24,13 +24,13 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import elbowroom as er
-from elbowroom import cli
-from elbowroom.certificate import Certificates
+from elbowroom.certificates.result import Certificates
+from elbowroom.claim.specification import Specification
+from elbowroom.commands import app as cli
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.regions.input_set import InputSet
-from elbowroom.specification import Specification
+from elbowroom.search.regions.input_set import InputSet
 from elbowroom.vnnlib import decimals_between, exact_decimals, export, query
 from support import Region, attack, cases, mlp, normal
 

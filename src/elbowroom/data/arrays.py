@@ -14,10 +14,10 @@ from typing import IO, Literal
 
 import numpy as np
 
-from elbowroom.archive import digest
 from elbowroom.data.dataset import Dataset, Rows, Shape, number_labels, seen_as
-from elbowroom.data.files import file_size, hash_files, one_line, refuse_bomb
+from elbowroom.data.reading import file_size, hash_files, one_line, refuse_bomb
 from elbowroom.errors import InputError
+from elbowroom.files import digest
 
 INPUT_KEYS, LABEL_KEYS = ("x", "X", "inputs", "data"), ("y", "Y", "labels", "target")
 # What a damaged file makes the readers of headers and zips raise.

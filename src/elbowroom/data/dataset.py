@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from elbowroom.archive import digest
-from elbowroom.axes import keeps_axes
+from elbowroom.arguments.axes import keeps_axes
+from elbowroom.arguments.names import places
 from elbowroom.errors import InputError
-from elbowroom.names import places
+from elbowroom.files import digest
 
 Shape = tuple[int, ...]
 
@@ -62,7 +62,7 @@ class Dataset:
         return np.array(self.load(wanted), dtype=np.float64).reshape(len(wanted), *self.shape)
 
     def with_features(self, names: Sequence[str]) -> Dataset:
-        """The same inputs with these features, found by their names, in this order; see `elbowroom.names.places`."""
+        """The same inputs with these features, found by their names, in this order; see `arguments.names.places`."""
         order, notes = places(names, self.features or (), self.name)
         if order == list(range(len(self.features or ()))):
             return self

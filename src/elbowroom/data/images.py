@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from elbowroom.archive import digest
 from elbowroom.data.dataset import Dataset, Shape, number_labels, seen_as
-from elbowroom.data.files import one_line, read_bytes, require
+from elbowroom.data.reading import one_line, read_bytes, require
 from elbowroom.errors import InputError
+from elbowroom.files import digest
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP")  # none that starts another program, as Pillow does for PostScript

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elbowroom.data.files import read_bytes, refuse_bomb
+from elbowroom.data.reading import read_bytes, refuse_bomb
 from elbowroom.errors import InputError
 
 _NUMBERS = {

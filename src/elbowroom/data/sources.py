@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from elbowroom.archive import digest
 from elbowroom.data.dataset import Dataset, Rows, seen_as
-from elbowroom.data.files import hash_files
+from elbowroom.data.reading import hash_files
 from elbowroom.errors import InputError
+from elbowroom.files import digest
 
 TABLES = (".csv", ".parquet", ".pq")
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")

@@ -20,8 +20,8 @@ import numpy as np
 
 from elbowroom.data.arrays import labels_of, read_npz
 from elbowroom.data.dataset import Shape
-from elbowroom.data.files import file_size, one_line, read_bytes, refuse_bomb, require
 from elbowroom.data.matlab import read_matlab
+from elbowroom.data.reading import file_size, one_line, read_bytes, refuse_bomb, require
 from elbowroom.errors import InputError
 
 Pixels = tuple[np.ndarray, np.ndarray]

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from elbowroom.archive import digest
+from elbowroom.arguments.names import places
 from elbowroom.data.dataset import Dataset, Rows, number_labels, seen_as
-from elbowroom.data.files import file_size, hash_files, one_line, refuse_bomb, require
+from elbowroom.data.reading import file_size, hash_files, one_line, refuse_bomb, require
 from elbowroom.errors import InputError
-from elbowroom.names import places
+from elbowroom.files import digest
 
 LABEL_COLUMNS = ("label", "target", "class", "y")
 _INDEX_COLUMNS = ("", "__index_level_0__")  # what pandas calls the index it writes beside the data

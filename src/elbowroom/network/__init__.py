@@ -1,1 +1,1 @@
-"""What a network is, and the ways in."""
+"""What a network is: operations, the graph, its hash and its file."""

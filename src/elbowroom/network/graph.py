@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from elbowroom.errors import InputError, UnsupportedError
+from elbowroom.machine.torch_modes import own_modes, recordable
 from elbowroom.network.operations import Affine, Input, Operation, Reshape, Shape
-from elbowroom.torch_modes import own_modes, recordable
 
 DECISIONS = ("max", "min")
 

@@ -1,10 +1,10 @@
 """VNN-LIB: certificates as queries for other verifiers, and other people's queries read and answered."""
 
-from elbowroom.vnnlib.answer import Answer, CaseAnswer, answer
-from elbowroom.vnnlib.counterexample import Counterexample
-from elbowroom.vnnlib.queries import Case, Literal, Query, Side, as_region, box_query
+from elbowroom.claim.query import Case, Literal, Query, Side, as_region, box_query
+from elbowroom.commands.verify import run_verify
+from elbowroom.verify.answer import Answer, CaseAnswer, answer
+from elbowroom.verify.counterexample import Counterexample
 from elbowroom.vnnlib.read import parse_query, read_query
-from elbowroom.vnnlib.show import run_verify
 from elbowroom.vnnlib.write import decimals_between, exact_decimals, export, query, write_query
 
 __all__ = [

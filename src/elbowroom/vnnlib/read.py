@@ -14,8 +14,8 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
+from elbowroom.claim.query import LARGEST, Case, Literal, Query, Side
 from elbowroom.errors import InputError, UnsupportedError
-from elbowroom.vnnlib.queries import LARGEST, Case, Literal, Query, Side
 from elbowroom.vnnlib.syntax import Part, Source, number_of, parts_of, refuse_long, shortened
 
 MOST_BYTES = 32 << 20

@@ -17,12 +17,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from elbowroom.certificate import Certificates
+from elbowroom.certificates.result import Certificates
+from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.errors import InputError
-from elbowroom.network.files import network_hash
+from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
-from elbowroom.network.to_onnx import rounded_constants, write_onnx
-from elbowroom.specification import Specification, label_stays
+from elbowroom.readers.onnx.write import rounded_constants, write_onnx
 
 EXACT_DIGITS = 30  # a corner with no more digits than this is written in full: most float32 numbers, for one
 INSIDE_DIGITS = 20  # of the others, within a thousandth of the last binary place: read in float64, it is the corner

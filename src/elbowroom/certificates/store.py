@@ -1,0 +1,440 @@
+"""A run on disk: one folder with a network and the certificates that speak of it.
+
+    run.json                  what all certificates share (`claim`), what is to be done (`plan`), versions, a checksum
+    network.elbowroom         the network, see `elbowroom.network.file`
+    shared.npz                arrays that all certificates share: the basis, a specification that is the same for all
+    parts/part-00000.parquet  a row per certificate: exact float64 numbers, and a checksum of the row
+    lock                      while a process writes: which one
+
+All but the parts is written first. Then parts come one by one, each whole or not at all; part k has the rows
+`k * part_rows` and following of the plan's `inputs`. A run is complete when all parts are there, and can be read at
+any time.
+
+A row's checksum is the sha256 of the digest of `claim` (which has the network's hash, a digest of its names and origin,
+the settings and digests of the shared arrays) followed by the row's own columns in the order of the file: numbers as 8
+bytes each, little end first, booleans as one byte, text as its length in 8 bytes and its UTF-8. Checksums find damage
+and careless changes. A forger can recompute them; what he cannot make is a proof, see `elbowroom.check`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import platform
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elbowroom import __version__
+from elbowroom.certificates import parts
+from elbowroom.certificates.lock import locked
+from elbowroom.certificates.result import Certificates
+from elbowroom.errors import InputError
+from elbowroom.files import Archive, canonical_json, digest, parse_json, read_file, replace_file, write_archive
+from elbowroom.network.file import about_hash, load_network, network_hash, save_network
+from elbowroom.network.graph import Network
+from elbowroom.runs.settings import Settings
+
+FORMAT, VERSION = "elbowroom-run", 3
+PART_BYTES = 1 << 28  # of numbers in one part at most, before compression, but for
+ROW_BYTES = 1 << 30  # one row, which is a part of its own if it must be
+_MOST_JSON = 1 << 25  # bytes of run.json
+KEPT = (
+    "labels",
+    "decisions",
+    "outputs",
+)  # the data's labels, the network's own decisions, or outputs within a tolerance
+HEADER, NETWORK, SHARED = "run.json", "network.elbowroom", "shared.npz"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is to do: `inputs` rows, `part_rows` of them in a part.
+
+    `data`: of the data set its `name`, `digest` and `count`, digests of the numbers of the inputs taken (`selection`)
+    and of their labels, and what must stay (`kept`: one of `KEPT`). `settings`: how they are certified, see
+    `elbowroom.runs.settings`. `ids`: what people call the inputs, a name per row, where that is not too much text. All
+    three are None where certificates were saved without a data set. `notes`: what whoever reads the run must know about
+    its data, sentences that begin with "note: " or "warning: ".
+    """
+
+    inputs: int
+    part_rows: int
+    data: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = None
+    ids: list[str] | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run's folder: `Run.open` one, or `Run.create` one and `write` its parts while holding its lock."""
+
+    folder: Path
+    claim: dict[str, Any]
+    plan: Plan
+    network: Network = field(repr=False)
+    shared: dict[str, Any] = field(repr=False)  # fields of `Certificates` that are the same for all rows
+
+    @staticmethod
+    def create(folder: str | os.PathLike[str], certs: Certificates, plan: Plan) -> Run:
+        """Begins a run, in place of the one that was there, that makes the same claim as `certs` (two rows or more,
+        where each is to have a specification of its own). The lock must be held."""
+        parts.pyarrow()
+        target, net = Path(folder), certs.network
+        if net is None:
+            raise InputError("these certificates do not know their network, so they cannot be saved; certify sets it")
+        certs.must_fit(net)
+        stated, found = certs.settings.get("network_hash"), network_hash(net)
+        if stated != found:
+            raise InputError(f"the network was changed since it was certified: its hash is {found}, not {stated}")
+        arrays = _shared_arrays(certs)
+        claim = _claim(certs, arrays)
+        _refuse_too_much(claim, plan, "part_rows (--part-rows)")
+        head: dict[str, Any] = {
+            "format": FORMAT, "version": VERSION, "claim": claim, "plan": vars(plan), "packages": _packages()
+        }  # fmt: skip
+        text = canonical_json({**head, "checksum": digest(head)}, indent=1)
+        if len(text) > _MOST_JSON:
+            raise InputError(f"the plan would take {len(text):,} bytes in {HEADER}, which holds {_MOST_JSON:,}")
+        _remove_run(target)
+        make_folder(target / "parts")
+        save_network(net, target / NETWORK)
+        if arrays:
+            write_archive(target / SHARED, {}, {f"{name}.npy": array for name, array in arrays.items()})
+        replace_file(target / HEADER, lambda file: file.write(text))
+        return Run(target, claim, plan, net, _read_shared(target / SHARED, claim))
+
+    @staticmethod
+    def open(folder: str | os.PathLike[str]) -> Run:
+        """Reads all but the parts. Never runs code from files; refuses, by name, what was damaged, changed or is
+        unknown."""
+        source = Path(folder)
+        where = f"{source / HEADER}"
+        if not (source / HEADER).exists():
+            raise InputError(f"{source} holds no run: {HEADER} is missing")
+        head = parse_json(read_file(source / HEADER, _MOST_JSON), where)
+        if head.get("format") != FORMAT:
+            raise InputError(f"{where}: the format is {head.get('format')!r}, not {FORMAT!r}")
+        if head.get("version") != VERSION:
+            raise InputError(f"{where}: version {head.get('version')!r} is unknown; this program reads {VERSION}")
+        _must_hold(head, {"format", "version", "claim", "plan", "packages", "checksum"}, where)
+        if digest({k: v for k, v in head.items() if k != "checksum"}) != head["checksum"]:
+            raise InputError(f"{where} was changed: its content does not match its checksum")
+        claim = head["claim"]
+        _refuse_odd_claim(claim, where)
+        plan = _plan(head["plan"], where)
+        net = load_network(source / NETWORK)
+        found = network_hash(net)
+        if found != claim["network_hash"]:
+            raise InputError(
+                f"{source / NETWORK} is not the network that was certified: its hash is {found}, "
+                f"not {claim['network_hash']!r}"
+            )
+        if about_hash(net) != claim["about"]:
+            raise InputError(f"{source / NETWORK}: the names or the origin of the network are not those of the run")
+        if [list(net.input_shape), net.n_outputs] != [claim["input_shape"], claim["outputs"]]:
+            raise InputError(f"{where}: the claim is about another shape of inputs or outputs than the network has")
+        _refuse_too_much(claim, plan, f"{where}: plan: part_rows")
+        return Run(source, claim, plan, net, _read_shared(source / SHARED, claim))
+
+    @property
+    def n_parts(self) -> int:
+        return -(-self.plan.inputs // self.plan.part_rows)
+
+    def rows(self, part: int) -> range:
+        """The rows of the plan that a part has."""
+        first = part * self.plan.part_rows
+        return range(first, min(first + self.plan.part_rows, self.plan.inputs))
+
+    def finished(self) -> list[int]:
+        """The parts that are there, in order."""
+        try:
+            names = {entry.name for entry in os.scandir(self.folder / "parts")}
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise InputError(f"{self.folder / 'parts'} cannot be read: {error.strerror or error}") from None
+        numbers = {int(m[1]) for m in map(_NAME.fullmatch, names) if m}
+        return sorted(k for k in numbers if k < self.n_parts and _name(k) in names)
+
+    def last_written(self) -> float | None:
+        """When the newest part was written, in seconds since 1970; None where there is none."""
+        try:
+            return max((entry.stat().st_mtime for entry in os.scandir(self.folder / "parts")), default=None)
+        except OSError:
+            return None
+
+    def write(self, part: int, certs: Certificates) -> None:
+        """Writes a part; refuses certificates that make another claim than the run does."""
+        certs.must_fit(self.network)
+        arrays = {name: getattr(certs, name).numpy() for name in self.claim["shared"]}
+        stated = _claim(certs, arrays)
+        for name in _CLAIM:
+            if name != "about" and stated[name] != self.claim[name]:  # names and origin are those of the run's network
+                raise InputError(
+                    f"these certificates do not belong into {self.folder}: their {name} is {stated[name]}, "
+                    f"not {self.claim[name]}"
+                )
+        if len(certs) != len(self.rows(part)):
+            raise InputError(f"part {part} of {self.folder} has {len(self.rows(part))} rows, not {len(certs)}")
+        parts.write_part(self._path(part), certs, parts.columns_of(self.claim), self._seal(part))
+
+    def read(self, *numbers: int) -> Certificates:
+        """The certificates of some parts, checked against their checksums."""
+        columns, shape = parts.columns_of(self.claim), self.claim["input_shape"]
+        found = []
+        for k in numbers:
+            rows = self.rows(k)
+            found.append(parts.read_part(self._path(k), columns, self._seal(k), len(rows), rows.start))
+        found = found or [parts.no_rows(columns)]
+        values: dict[str, Any] = {"lower": None, "upper": None, **self.shared}
+        for name, column in columns.items():
+            pieces = [part[name] for part in found]
+            if column.kind == "text":
+                values[name] = tuple(text for piece in pieces for text in piece)
+                continue
+            tensor = torch.from_numpy(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
+            if name in parts.PER_FEATURE:
+                tensor = tensor.reshape(len(tensor), *shape)
+            elif name == "spec_rows":
+                tensor = tensor.reshape(len(tensor), len(self.claim["groups"]), self.claim["outputs"])
+            values[name] = tensor
+        settings = {**self.claim["settings"], "network_hash": self.claim["network_hash"]}
+        certs = Certificates(settings=settings, network=self.network, **values)
+        try:
+            certs.must_fit(self.network)
+        except InputError as error:
+            raise InputError(f"{self.folder}: {error}") from None
+        return certs
+
+    def _path(self, part: int) -> Path:
+        return self.folder / "parts" / _name(part)
+
+    def _seal(self, part: int) -> parts.Seal:
+        return parts.Seal(digest(self.claim), digest(vars(self.plan)), part)
+
+
+def save_run(certs: Certificates, directory: str | os.PathLike[str]) -> Path:
+    """Writes a run, in place of the one that was there; returns its folder."""
+    target = Path(directory)
+    parts.pyarrow()
+    make_folder(target)
+    with locked(target):
+        plan = Plan(len(certs), rows_per_part(certs, len(certs)))
+        run = Run.create(target, certs, plan)
+        for k in range(run.n_parts):
+            rows = run.rows(k)
+            run.write(k, certs.rows(rows.start, rows.stop))
+    return target
+
+
+def load_run(directory: str | os.PathLike[str]) -> Certificates:
+    """Reads what is there of a run."""
+    run = Run.open(directory)
+    certs = run.read(*run.finished())
+    return replace(certs, missing=run.plan.inputs - len(certs))
+
+
+def rows_per_part(certs: Certificates, most: int) -> int:
+    """At most `most` rows, and as many as one file may hold; at least one."""
+    each = parts.bytes_per_row(parts.columns_of(_claim(certs, _shared_arrays(certs))))
+    return max(1, min(most, PART_BYTES // each))
+
+
+def make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {path}: {error.strerror or error}") from None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes files that a killed process had not finished. The lock must be held."""
+    _remove([*folder.glob("*.part"), *folder.glob("parts/*.part")])
+
+
+def _remove_run(folder: Path) -> None:
+    """The header first: without it there is no run, whatever else is left."""
+    _remove([folder / HEADER, folder / SHARED, folder / NETWORK, *folder.glob("parts/part-*.parquet")])
+    remove_leftovers(folder)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot remove {path}: {error.strerror or error}") from None
+
+
+def _name(part: int) -> str:
+    return f"part-{part:05d}.parquet"
+
+
+_NAME = re.compile(r"part-([0-9]{5,13})\.parquet")
+
+
+# --- what is the same for all rows
+
+
+def _shared_arrays(certs: Certificates) -> dict[str, np.ndarray]:
+    found = {} if certs.basis is None else {"basis": certs.basis.numpy()}
+    if certs.spec_rows is not None and len(certs.spec_rows) == 1 and certs.spec_offset is not None:
+        found.update(spec_rows=certs.spec_rows.numpy(), spec_offset=certs.spec_offset.numpy())
+    return found
+
+
+def _claim(certs: Certificates, shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    settings = {k: v for k, v in certs.settings.items() if k != "network_hash"}
+    try:
+        canonical_json(settings)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the settings cannot be saved: {error}") from None
+    group = certs.spec_group
+    return {
+        "network_hash": certs.settings["network_hash"],
+        "about": about_hash(certs.network) if certs.network else "",
+        "settings": settings,
+        "input_shape": list(certs.x.shape[1:]),
+        "outputs": certs.network.n_outputs if certs.network else 0,
+        "margins": certs.margins.shape[1],
+        "boxes": certs.lower is not None,
+        "index": certs.index is not None,
+        "groups": None if group is None else group.tolist(),
+        "shared": {name: _sha256(array) for name, array in shared.items()},
+    }
+
+
+_CLAIM = (
+    "network_hash", "about", "settings", "input_shape", "outputs", "margins", "boxes", "index", "groups", "shared",
+)  # fmt: skip
+
+
+def _refuse_odd_claim(claim: Any, where: str) -> None:
+    _must_hold(claim, set(_CLAIM), f"{where}: claim")
+
+    def must(good: bool, name: str) -> None:
+        if not good:
+            raise InputError(f"{where}: claim: {name} cannot be {claim[name]!r:.80}")
+
+    def counts(value: Any) -> bool:
+        return isinstance(value, list) and all(_is_count(n) for n in value)
+
+    must(isinstance(claim["network_hash"], str), "network_hash")
+    must(isinstance(claim["about"], str), "about")
+    must(isinstance(claim["settings"], dict) and "network_hash" not in claim["settings"], "settings")
+    must(counts(claim["input_shape"]), "input_shape")
+    must(_is_count(claim["outputs"]), "outputs")
+    must(_is_count(claim["margins"]), "margins")
+    must(type(claim["boxes"]) is bool, "boxes")
+    must(type(claim["index"]) is bool, "index")
+    must(claim["groups"] is None or (counts(claim["groups"]) and bool(claim["groups"])), "groups")
+    known: tuple[set[str], ...] = (set(), {"basis"})
+    if claim["groups"] is not None:
+        known += tuple(names | {"spec_rows", "spec_offset"} for names in known)
+    must(isinstance(claim["shared"], dict) and set(claim["shared"]) in known, "shared")
+
+
+def _refuse_too_much(claim: dict[str, Any], plan: Plan, what: str) -> None:
+    """Refuses parts that would take more memory than a part may."""
+    each, rows = parts.bytes_per_row(parts.columns_of(claim)), min(plan.part_rows, plan.inputs)
+    if each > ROW_BYTES:
+        raise InputError(
+            f"one certificate of this network takes {each:,} bytes; a run holds at most {ROW_BYTES:,} each"
+        )
+    if rows > max(1, PART_BYTES // each):
+        raise InputError(f"{what} can be {max(1, PART_BYTES // each):,} at most for this network, got {rows:,}")
+
+
+def _plan(plan: Any, where: str) -> Plan:
+    """The plan as stored, after a look at what it holds."""
+    where = f"{where}: plan"
+    _must_hold(plan, {"inputs", "part_rows", "data", "settings", "ids", "notes"}, where)
+    ids, data = plan["ids"], plan["data"]
+    if data is not None:
+        _must_hold(data, {"name", "digest", "count", "selection", "labels", "kept"}, f"{where}: data")
+    good = {
+        "inputs": _is_count(plan["inputs"]),
+        "part_rows": _is_count(plan["part_rows"]) and plan["part_rows"] > 0,
+        "data": data is None
+        or (data["kept"] in KEPT and all(type(v) is (int if k == "count" else str) for k, v in data.items())),
+        "settings": plan["settings"] is None or isinstance(plan["settings"], dict),
+        "ids": ids is None
+        or (isinstance(ids, list) and len(ids) == plan["inputs"] and all(isinstance(i, str) for i in ids)),
+        "notes": isinstance(plan["notes"], list) and all(isinstance(note, str) for note in plan["notes"]),
+    }
+    for name, fine in good.items():
+        if not fine:
+            raise InputError(f"{where}: {name} cannot be {str(plan[name])[:80]}")
+    if plan["settings"] is not None:
+        _refuse_odd_settings(plan["settings"], where)
+    return Plan(**plan)
+
+
+def _refuse_odd_settings(settings: dict[str, Any], where: str) -> None:
+    """Settings are stored as they are used, and those of the machine or of trust are not."""
+    try:
+        found = Settings.of(settings, lambda name: f"{where}: {name}").stored()
+    except RecursionError:
+        raise InputError(f"{where}: settings nest too deep") from None
+    for name, value in settings.items():
+        if name not in found:
+            raise InputError(f"{where}: {name} has no place in a run's file; it is given anew each time")
+        if value is not None and canonical_json(found[name]) != canonical_json(value):
+            raise InputError(f"{where}: {name} cannot be {str(value)[:80]}")
+
+
+def _read_shared(path: Path, claim: dict[str, Any]) -> dict[str, Any]:
+    """The shared arrays as tensors, by field."""
+    n, k = math.prod(claim["input_shape"]), claim["outputs"]
+    t = len(claim["groups"] or ())
+    shapes: dict[str, tuple[int, ...]] = {"basis": (n, n), "spec_rows": (1, t, k), "spec_offset": (1, t)}
+    found: dict[str, Any] = {}
+    if claim["groups"] is not None:
+        found["spec_group"] = torch.tensor(claim["groups"], dtype=torch.int64)
+    if not claim["shared"]:
+        return found
+    with Archive(path) as archive:
+        archive.must_hold_only({f"{name}.npy" for name in claim["shared"]})
+        for name, stated in claim["shared"].items():
+            array = archive.array(f"{name}.npy", "float64", shapes[name])
+            if _sha256(array) != stated:
+                raise InputError(f"{path} was changed: the content of {name} does not match its checksum in run.json")
+            found[name] = torch.from_numpy(array)
+    return found
+
+
+def _sha256(array: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array, "<f8").tobytes()).hexdigest()
+
+
+# --- small things
+
+
+def _must_hold(found: Any, names: set[str], where: str) -> None:
+    if not isinstance(found, dict):
+        raise InputError(f"{where} is damaged: an object was expected, not {found!r}")
+    for name in sorted(names ^ set(found)):
+        raise InputError(f"{where}: the field {name!r} is {'missing' if name in names else 'unknown'}")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 40
+
+
+def _packages() -> dict[str, str]:
+    pa, _ = parts.pyarrow()
+    return {
+        "elbowroom": __version__,
+        "numpy": np.__version__,
+        "pyarrow": pa.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+    }

@@ -1,0 +1,317 @@
+"""`check`: certificates proved again, by code that shares nothing with the code that found them.
+
+What is proved of a certificate: the region is the one its numbers state (the input lies in it; centre, extents, their
+geometric mean and the log-volume are what corners or radii give, and extents of boxes never more), and on all of it the
+specification holds strictly, for the network with the stated hash. Stored margins, uniform radius, ratio and marks of
+caps are reports of the search and are not proved; nor are the names of features and classes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elbowroom.certificates.result import NORMS, Certificates
+from elbowroom.errors import InputError
+from elbowroom.machine.torch_modes import in_own_modes
+from elbowroom.network.file import network_hash
+from elbowroom.network.graph import Network
+from elbowroom.proof.kernel.prove import DEPLOYED, Hints, prove
+from elbowroom.proof.kernel.walk import Area
+
+ARITHMETICS = ("float64", "arb")
+BATCH = 64
+_MOST_ROWS = 1 << 25  # numbers in the rows of one batch's specification
+_NEAR = 1e-9  # how far an input may be outside a rotated region, whose centre is rounded; it is then proved by itself
+_ROUNDED = 2.0**-50  # relative: what rounding a corner's half or middle costs at most
+_SAME = 1e-9  # relative: sizes that differ by no more are the same, computed in another order
+
+Prove = Callable[[Area, Tensor, Tensor, Tensor, Hints], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class CheckReport:
+    """What `check` found, per input; true if there are certificates, all of them proved, and none is missing."""
+
+    checked: Tensor  # b: which inputs have a certificate
+    passed: Tensor  # b: which certificates were proved again
+    margins: Tensor  # b x g: margins proved here; minus infinity where nothing was
+    message: tuple[str, ...]  # why not, in words; empty where the certificate passed
+    arithmetic: str
+    deployed: str | None
+    missing: int = 0  # inputs of the run they were read from that are still to be certified
+    seconds: float = field(default=0.0, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.message)
+
+    def __bool__(self) -> bool:
+        return bool(self.passed.any()) and not self.failures and not self.missing
+
+    @property
+    def failures(self) -> tuple[int, ...]:
+        """The inputs whose certificate was not proved."""
+        return tuple((self.checked & ~self.passed).nonzero().squeeze(1).tolist())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        proved, failed = int(self.passed.sum()), len(self.failures)
+        return {"proved": proved, "failed": failed, "no certificate": len(self) - proved - failed}
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
+        how = self.arithmetic + (f", as executed in {self.deployed}" if self.deployed else "")
+        text = f"CheckReport({counts}; {how}"
+        if self.missing:
+            text += f"; incomplete: {self.missing} more inputs are still to be certified"
+        if self.failures:
+            text += f"; first failure: input {self.failures[0]}, {self.message[self.failures[0]]}"
+        return text + ")"
+
+
+@in_own_modes
+def check(
+    certs: Certificates,
+    net: Network | None = None,
+    arithmetic: str = "float64",
+    deployed: str | None = None,
+    device: str | torch.device = "cpu",
+    progress: Callable[[int], None] | None = None,
+) -> CheckReport:
+    """Proves every certificate again. The report is true where there is at least one, and all are proved.
+
+    `net`: the network they should speak of, by default the one they carry; refused if its hash is not the one they
+    state. `arithmetic`: "float64", the strict check that counts its own rounding, or "arb", ball arithmetic by
+    python-flint (slow). `deployed`: "float32" to prove also the network as executed in float32; certificates that
+    claim this are held to it in any case (Arb has no part in that: this half of the claim is proved in float64).
+    `device`: where the float64 proof is computed. `progress`: called with numbers of inputs as they are done.
+
+    >>> report = er.check(er.Certificates.load("run"))
+    >>> bool(report), report.passed, report.message
+    """
+    started = time.perf_counter()
+    if not isinstance(certs, Certificates):
+        raise InputError(f"check needs Certificates (see Certificates.load), got {type(certs).__name__}")
+    if arithmetic not in ARITHMETICS:
+        raise InputError(f"unknown arithmetic {arithmetic!r}; choose one of {', '.join(ARITHMETICS)}")
+    if deployed not in DEPLOYED:
+        raise InputError(f'deployed must be None or "float32", got {deployed!r}')
+    net = _network_of(certs, net)
+    certs.must_fit(net)
+    deployed = deployed or certs.settings["deployed"]
+    attempts = _attempts(certs, net, arithmetic, deployed, device)
+    message = _faults(certs, net)
+    margins = torch.full_like(certs.margins, -torch.inf)
+    passed = torch.zeros(len(certs), dtype=torch.bool)
+    pending = [k for k, fault in enumerate(message) if not fault]
+    tell = progress or (lambda count: None)
+    tell(len(certs) - len(pending))
+    rows = net.n_outputs * (net.n_outputs - 1 if certs.spec_group is None else len(certs.spec_group))
+    batch = max(1, min(BATCH, _MOST_ROWS // max(1, rows))) if arithmetic == "float64" else 1
+    for start in range(0, len(pending), batch):
+        index = torch.tensor(pending[start : start + batch])
+        margins[index], passed[index] = _prove_again(certs, net, index, *attempts)
+        for k in index[~passed[index]].tolist():
+            message[k] = _why_not(certs, net, k, margins[k])
+        tell(len(index))
+    seconds = time.perf_counter() - started
+    return CheckReport(certs.certified, passed, margins, tuple(message), arithmetic, deployed, certs.missing, seconds)
+
+
+def _network_of(certs: Certificates, net: Network | None) -> Network:
+    net = certs.network if net is None else net
+    if not isinstance(net, Network):
+        raise InputError("these certificates do not carry their network; give it as net")
+    stated, found = certs.settings.get("network_hash"), network_hash(net)
+    if stated != found:
+        raise InputError(f"the certificates speak of the network with hash {stated}; this one has the hash {found}")
+    return net
+
+
+def _attempts(
+    certs: Certificates, net: Network, arithmetic: str, deployed: str | None, device: str | torch.device
+) -> tuple[Prove, list[Hints]]:
+    """How to prove, and the bounds to try: those that found the certificate, then the others.
+
+    The hints come from the certificate. Wrong ones cost time, or a proof; they cannot make a false one.
+    """
+    hints = Hints.of(certs.settings["bounds"], certs.settings["margin"])
+
+    def strict(area: Area, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints) -> Tensor:
+        moved: dict[str, Any] = {name: t.to(device) for name, t in vars(area).items() if isinstance(t, Tensor)}
+        rows, offset, group = (t.to(device) for t in (rows, offset, group))
+        return prove(net, replace(area, **moved), rows, offset, group, hints, deployed).cpu()
+
+    if arithmetic == "float64":
+        return strict, [hints, Hints(not hints.parallel, logits=True)]
+    from elbowroom.proof.arb import prove_arb
+
+    def by_arb(area: Area, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints) -> Tensor:
+        found = prove_arb(net, area, rows, offset, group, hints)
+        return torch.minimum(found, strict(area, rows, offset, group, hints)) if deployed else found
+
+    return by_arb, [hints]
+
+
+# --- is the region what it says?
+
+
+def _faults(certs: Certificates, net: Network) -> list[str]:
+    """Per input why its certificate cannot be right, before anything is proved; "" where nothing speaks against it."""
+    x, eps, center = (t.flatten(1) for t in (certs.x, certs.eps, certs.center))
+    good: list[tuple[str, Tensor]] = []
+    for name in ("x", "eps", "center", "lower", "upper"):
+        value = getattr(certs, name)
+        if value is not None:
+            good.append((f"{name} holds NaN or infinite values", torch.isfinite(value.flatten(1)).all(1)))
+    if certs.spec_rows is not None:
+        good.append(("it states a label beside its specification", certs.labels == -1))
+    elif net.n_outputs < 2:
+        good.append(("the network has one output, of which a label says nothing", torch.zeros(len(x)).bool()))
+    else:
+        right = (certs.labels >= 0) & (certs.labels < net.n_outputs)
+        good.append((f"its label is not one of the classes 0 to {net.n_outputs - 1}", right))
+    good.append(("an extent (eps) is negative", (eps >= 0).all(1)))
+    size = _size(certs)
+    if certs.lower is not None and certs.upper is not None:
+        lower, upper = certs.lower.flatten(1), certs.upper.flatten(1)
+        good.append(("the lower corner is above the upper one", (lower <= upper).all(1)))
+        good.append(("the input lies outside the region", ((lower <= x) & (x <= upper)).all(1)))
+        good.append(("the centre lies outside the region", ((lower <= center) & (center <= upper)).all(1)))
+        good.append(("an extent (eps) is more than half the box's width", _at_most_half(eps, lower, upper).all(1)))
+        good.extend(size)
+        middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
+        tiny = torch.finfo(eps.dtype).tiny  # halves of subnormal numbers are rounded
+        in_the_middle = (center - middle).abs() <= _SAME * half + _ROUNDED * middle.abs() + tiny
+        good.append(("the centre is not the middle of the box", in_the_middle.all(1)))
+        whole = eps >= half * (1 - _ROUNDED) - torch.finfo(eps.dtype).tiny
+        good.append(("an extent (eps) is less than half the box's width", whole.all(1)))
+    else:
+        straight = certs.orthogonal
+        good.append(("the basis is not orthogonal, so extents mean nothing", torch.full((len(x),), straight)))
+        if straight:
+            inside = _is_near(x - center, eps, NORMS[certs.settings["p"]], certs.basis, x)
+            good.append(("the input lies outside the region", inside))
+        if certs.settings["p"] != "inf":  # extents are read as those around the input
+            good.append(("the input is not the region's centre", (x == center).all(1)))
+        good.extend(size)
+    message = [""] * len(x)
+    for why, ok in reversed(good):
+        message = [old if fine else why for old, fine in zip(message, ok.tolist())]
+    return [why if s == "certified" else f"no certificate: {s}" for why, s in zip(message, certs.status)]
+
+
+def _size(certs: Certificates) -> list[tuple[str, Tensor]]:
+    """What may be wrong about a region's stated size, and where it is right, `b`."""
+    eps = certs.eps.flatten(1)
+    # Features that must not move have no extent, and do not count.
+    free = eps > 0
+    n = free.sum(1).double()
+    log = torch.where(n > 0, torch.where(free, eps, 1.0).log().sum(1) / n, -torch.inf)
+    unit = {
+        "inf": n * math.log(2),
+        2: n / 2 * math.log(math.pi) - torch.lgamma(n / 2 + 1),
+        1: n * math.log(2) - torch.lgamma(n + 1),
+    }[certs.settings["p"]]
+    good = []
+    for name, stated, right in (
+        ("geometric mean", certs.geomean.log(), log),
+        ("log-volume", torch.where(n > 0, certs.log_volume / n, certs.log_volume), log + unit / n.clamp_min(1)),
+    ):
+        slack = _SAME * (1 + right.abs().nan_to_num(posinf=0.0))
+        good.append((f"its {name} is more than its extents give", stated <= right + slack))
+        good.append((f"its {name} is less than its extents give", stated >= right - slack))
+    return good
+
+
+def _at_most_half(eps: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """Whether `eps <= (upper - lower) / 2` in real arithmetic."""
+    width = upper - lower
+    other = width - upper
+    error = (upper - (width - other)) - (lower + other)  # what rounding took from the width, exactly (Knuth)
+    return (2 * eps < width) | ((2 * eps == width) & (error >= 0))
+
+
+def _is_near(moved: Tensor, eps: Tensor, p: float, basis: Tensor | None, x: Tensor) -> Tensor:
+    """Which inputs, `moved` from the centre, lie in the region up to rounding."""
+    if basis is not None:
+        moved = torch.linalg.solve(basis, moved.T).T
+    slack = _NEAR * (x.abs().amax(1, keepdim=True) + eps.amax(1, keepdim=True) + moved.abs().amax(1, keepdim=True))
+    scaled = moved / (eps + slack.clamp_min(torch.finfo(x.dtype).tiny))
+    return torch.linalg.vector_norm(scaled, ord=p, dim=1) <= 1 + _NEAR
+
+
+# --- does the specification hold on it?
+
+
+def _prove_again(
+    certs: Certificates, net: Network, index: Tensor, prover: Prove, hints: list[Hints]
+) -> tuple[Tensor, Tensor]:
+    """Margins proved for some of the certificates, `b x g`, and which of them pass, `b`."""
+    rows, offset, group = _specification(certs, net, index)
+    area = _area(certs, index)
+    margins = prover(area, rows, offset, group, hints[0])
+    passed = (margins > 0).all(1)
+    for other in hints[1:]:
+        left = (~passed).nonzero().squeeze(1)
+        if len(left):
+            again = prover(area.take(left), _part(rows, left), _part(offset, left), group, other)
+            margins[left] = torch.maximum(margins[left], again)
+            passed = (margins > 0).all(1)
+    off = (certs.center[index] != certs.x[index]).flatten(1).any(1) & passed
+    if certs.lower is None and bool(off.any()):
+        chosen = off.nonzero().squeeze(1)
+        point = certs.x[index][chosen].flatten(1)
+        there = prover(Area(point, point), _part(rows, chosen), _part(offset, chosen), group, hints[0])
+        passed[chosen] = (there > 0).all(1)
+    return margins, passed
+
+
+def _part(t: Tensor, index: Tensor) -> Tensor:
+    return t if len(t) == 1 else t[index]
+
+
+def _area(certs: Certificates, index: Tensor) -> Area:
+    if certs.lower is not None and certs.upper is not None:
+        return Area(certs.lower[index].flatten(1), certs.upper[index].flatten(1))
+    center, radius = certs.center[index].flatten(1), certs.eps[index].flatten(1)
+    return Area(center=center, radius=radius, p=NORMS[certs.settings["p"]], basis=certs.basis)
+
+
+def _specification(certs: Certificates, net: Network, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows `b x t x k`, offsets `b x t`, groups `t`: as stated, or "the label stays", written out here once more."""
+    if certs.spec_rows is not None and certs.spec_offset is not None and certs.spec_group is not None:
+        return _part(certs.spec_rows, index), _part(certs.spec_offset, index), certs.spec_group
+    k = net.n_outputs
+    rows = torch.zeros(len(index), k - 1, k, dtype=torch.float64)
+    sign = 1.0 if net.decision == "max" else -1.0
+    for row, label in zip(rows, certs.labels[index].tolist()):
+        row[:, label] = sign
+        for t, other in enumerate(_others(label, k)):
+            row[t, other] = -sign
+    return rows, rows.new_zeros(rows.shape[:2]), torch.arange(k - 1)
+
+
+def _others(label: int, k: int) -> list[int]:
+    return [j for j in range(k) if j != label]
+
+
+def _why_not(certs: Certificates, net: Network, k: int, margins: Tensor) -> str:
+    worst = int(margins.argmin())
+    least, which = float(margins[worst]), f"of group {worst}"
+    if certs.spec_rows is None:
+        label, decided = int(certs.labels[k]), int(net.decide(net(certs.x[k : k + 1]))[0])
+        if decided != label:
+            return f"not proved: the network decides {decided} at the input itself, not {label}"
+        which = f"against class {_others(label, net.n_outputs)[worst]}"
+    if least > 0:
+        return "not proved: it holds on the region, but the input, which rounding puts beside it, was not proved"
+    if not math.isfinite(least):
+        return f"not proved: nothing finite could be said of the margin {which} on this region"
+    return f"not proved: the margin {which} could only be bounded by {least:.3g} from below, and must be above 0"

@@ -1,0 +1,1 @@
+"""Models of others, read into a `Network` and compared with what was read."""

@@ -1,0 +1,1 @@
+"""ONNX models, read and written."""

@@ -1,0 +1,1 @@
+"""Modules of PyTorch, and programs exported from it."""

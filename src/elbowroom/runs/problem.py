@@ -1,0 +1,137 @@
+"""From settings to what `certify` is asked for: features by their numbers, regions and solvers as objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from elbowroom.certify import SOLVERS, Solver
+from elbowroom.errors import InputError
+from elbowroom.machine.device import usable_device
+from elbowroom.network.graph import Network
+from elbowroom.runs.settings import Settings
+from elbowroom.runs.values import ALL, FROM_DATA, nearest
+from elbowroom.search.regions.shapes import L1, Box, Ellipsoid, Region, Uniform
+
+_REGIONS: dict[str, Region] = {
+    "uniform": Uniform(), "box": Box(), "box-asymmetric": Box(asymmetric=True), "ellipsoid": Ellipsoid(), "l1": L1(),
+}  # fmt: skip
+_NAMED_AT_MOST = 10
+
+
+def resolve(settings: Settings, net: Network, domain: tuple[float, float] | None) -> Settings:
+    """The same settings with every feature known by its number, the data set's `domain` where it was asked for, and
+    the task that follows from the claim."""
+    settings = settings.settled()
+    found = settings.domain
+    if found == FROM_DATA:
+        if domain is None:
+            raise InputError("domain: the data state none; give the lowest and the highest valid value")
+        found = {ALL: [None if math.isinf(end) else float(end) for end in domain]}
+    frozen = None
+    if settings.frozen is not None:
+        frozen = [str(k) for k in sorted({k for text in settings.frozen for k in _features(text, net, "frozen")})]
+    return dataclasses.replace(
+        settings,
+        frozen=frozen,
+        domain=_by_number(found, net, "domain"),
+        max_eps=_by_number(settings.max_eps, net, "max_eps"),
+        importance=_by_number(settings.importance, net, "importance"),
+    )
+
+
+def arguments(settings: Settings, net: Network) -> dict[str, Any]:
+    """The arguments of `certify` that are the same for all inputs, from resolved settings."""
+    frozen = None
+    if settings.frozen is not None:
+        frozen = np.zeros(net.n_inputs, dtype=bool)
+        frozen[[int(k) for k in settings.frozen]] = True
+        frozen = frozen.reshape(net.input_shape)
+    domain = None
+    if settings.domain is not None:
+        lowest = {k: -math.inf if low is None else low for k, (low, _) in settings.domain.items()}
+        highest = {k: math.inf if high is None else high for k, (_, high) in settings.domain.items()}
+        domain = (_spread(lowest, -math.inf, net), _spread(highest, math.inf, net))
+    return {
+        "region": _REGIONS[settings.region],
+        "bounds": settings.bounds,
+        "margin": settings.margin,
+        "solver": _solver(settings),
+        "domain": domain,
+        "frozen": frozen,
+        "importance": None if settings.importance is None else _spread(settings.importance, 1.0, net),
+        "max_eps": None if settings.max_eps is None else _spread(settings.max_eps, math.inf, net),
+        "delta": settings.delta,
+        "precision": settings.precision,
+        "deployed": settings.deployed,
+        "memory": settings.memory,
+        "batch": settings.batch,
+        "device": device_of(settings),
+    }
+
+
+def device_of(settings: Settings) -> torch.device:
+    """The device that was asked for; else a GPU, where there is one."""
+    return usable_device(settings.device)
+
+
+def _solver(settings: Settings) -> Solver:
+    kind = SOLVERS[settings.solver]
+    known: dict[str, type] = {field.name: type(field.default) for field in dataclasses.fields(kind)}
+    options: dict[str, Any] = {}
+    for name, value in (settings.solver_options or {}).items():
+        if name not in known:
+            raise InputError(f"solver_options: {settings.solver} has no {name!r}{nearest(name, known)}")
+        if known[name] is int and (value != int(value) or value < 0):
+            raise InputError(f"solver_options: {name} must be a whole number that is not negative, got {value:g}")
+        options[name] = known[name](value)
+    return kind(**options)
+
+
+def _spread(table: Mapping[str, float], other: float, net: Network) -> np.ndarray:
+    """A value per feature, `*input_shape`."""
+    found = np.full(net.n_inputs, table.get(ALL, other), dtype=np.float64)
+    for k, value in table.items():
+        if k != ALL:
+            found[int(k)] = value
+    return found.reshape(net.input_shape)
+
+
+def _by_number(table: Mapping[str, Any] | None, net: Network, setting: str) -> dict[str, Any] | None:
+    if table is None:
+        return None
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        keys = [ALL] if name == ALL else [str(k) for k in _features(name, net, setting)]
+        for key in keys:
+            if key in found:
+                raise InputError(f"{setting}: feature {key} has two values")
+            found[key] = value
+    return found
+
+
+def _features(text: str, net: Network, setting: str) -> list[int]:
+    """The numbers of the features that a text names: one by its name, or numbers and names such as "0-9,17,age"."""
+    names, count = net.about.features or (), net.n_inputs
+    if text in names:
+        at = names.index(text)
+        if text.isdecimal() and int(text) < count and int(text) != at:
+            raise InputError(f"{setting}: {text!r} is the name of feature {at} and the number of another one")
+        return [at]
+    if "," in text:
+        return [k for part in text.split(",") for k in _features(part.strip(), net, setting)]
+    match = re.fullmatch(r"([0-9]{1,15})(?:-([0-9]{1,15}))?", text)
+    if match is None:
+        shown = ", ".join(names[:_NAMED_AT_MOST]) + (", ..." if len(names) > _NAMED_AT_MOST else "")
+        hint = f"; the features are {shown}" if names else "; the features have no names, only numbers"
+        raise InputError(f"{setting}: there is no feature {text!r}{nearest(text, names) or hint}")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if not first <= last < count:
+        raise InputError(f"{setting}: the features have the numbers 0 to {count - 1}, not {text}")
+    return list(range(first, last + 1))

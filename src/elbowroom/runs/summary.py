@@ -1,0 +1,164 @@
+"""What a run found, in numbers: gathered part by part, so that a run of any length fits into memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from elbowroom.certificates.result import STATUSES, Certificates
+from elbowroom.certificates.store import Plan
+from elbowroom.runs.values import ALL
+
+EXAMPLES = 3  # of each status that is not "certified"
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+HALF_WIDTH, SEMI_AXIS, REACH = "half-width", "semi-axis", "reach along the axis alone"
+EXTENTS = {HALF_WIDTH: "half-widths", SEMI_AXIS: "semi-axes", REACH: "reaches along the axes"}
+_BINS = 10
+# What a summary has that no proof speaks of.
+_STATED = (
+    "data", "searched_as", "origin", "tried", "accuracy", "uniform", "ratio", "cap", "beyond_domain", "capped_share",
+    "ratios", "histogram", "examples", "seconds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Found:
+    """What all certificates of a run are about: the regions' shape, by the fields that a proof uses; what the search
+    called it; the arithmetic of a network as executed; and where the run says its network comes from, in lines."""
+
+    shape: str
+    searched_as: str
+    deployed: str | None
+    origin: list[str]
+
+
+@dataclass
+class Tally:
+    """Sums over the certificates seen so far. `ratios`: of the certified inputs."""
+
+    count: int = 0
+    status: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STATUSES, 0))
+    examples: dict[str, list[tuple[int, str]]] = field(default_factory=dict)  # number of the input, message
+    ratios: list[np.ndarray] = field(default_factory=list)
+    geomean: float = 0.0
+    uniform: float = 0.0
+    seconds: float = 0.0
+    capped: int = 0
+    extents: int = 0  # of certified inputs, those of frozen features left out
+
+    def add(self, certs: Certificates) -> None:
+        for row, (status, message) in enumerate(zip(certs.status, certs.message)):
+            self.status[status] += 1
+            shown = self.examples.setdefault(status, [])
+            if status != "certified" and len(shown) < EXAMPLES:
+                shown.append((certs.number(row), message))
+        good = certs.certified
+        self.count += len(certs)
+        self.seconds += float(certs.seconds.sum())
+        ratio, geomean = certs.ratio[good], certs.geomean[good]
+        self.ratios.append(ratio.numpy())
+        self.geomean += float(geomean.sum())
+        # The uniform region measured as the other one is: cut to the domain, over the free features.
+        self.uniform += float(torch.where(ratio > 0, geomean / ratio, 0.0).sum())
+        self.capped += int(certs.capped[good].sum())
+        self.extents += int((certs.eps[good] > 0).sum())
+
+    @property
+    def certified(self) -> int:
+        return self.status["certified"]
+
+    @property
+    def mean_ratio(self) -> float | None:
+        """Of the inputs' own ratios."""
+        return sum(float(part.sum()) for part in self.ratios) / self.certified if self.certified else None
+
+
+def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
+    """The run as a JSON object: the row of the paper's table, how the ratios are distributed, what failed and why.
+
+    `accuracy`: of the inputs that were `tried`: all but those without finite numbers, or with an error.
+    `beyond_domain`: whether regions may stick out of the domain, since only boxes are cut to it. `stated`: which of it
+    the run states, and no proof speaks of.
+    """
+    data = plan.data or {}
+    right = tally.certified + tally.status["not_certified"]
+    judged = right + tally.status["misclassified"]
+    told = data.get("kept") == "labels" or (not data and tally.status["misclassified"] > 0)
+    ratios = np.concatenate([np.empty(0), *tally.ratios])
+    return {
+        "inputs": plan.inputs,
+        "done": tally.count,
+        "complete": tally.count == plan.inputs,
+        "data": data.get("name"),
+        "notes": plan.notes,
+        "region": found.shape,
+        "searched_as": found.searched_as,
+        "deployed": found.deployed,
+        "status": tally.status,
+        "tried": judged,
+        "accuracy": right / judged if told and judged else None,
+        "uniform": tally.uniform / tally.certified if tally.certified else None,
+        "non_uniform": tally.geomean / tally.certified if tally.certified else None,
+        "ratio": tally.geomean / tally.uniform if tally.uniform else None,
+        "cap": cap_in_words(plan.settings),
+        "beyond_domain": extent_of(found.shape) != HALF_WIDTH and bool((plan.settings or {}).get("domain")),
+        "capped_share": tally.capped / tally.extents if tally.extents else None,
+        "ratios": {f"{q:.0%}": float(v) for q, v in zip(QUANTILES, np.quantile(ratios, QUANTILES))}
+        if len(ratios)
+        else None,
+        "histogram": _histogram(ratios),
+        "examples": {
+            status: [{"input": k, "message": why} for k, why in shown]
+            for status, shown in tally.examples.items()
+            if shown
+        },
+        "seconds": tally.seconds,
+        "origin": found.origin,
+        "stated": list(_STATED),
+    }
+
+
+def extent_of(region: str) -> str:
+    """What the extent of a feature is, in a region of this shape (see `Certificates.shape`)."""
+    return SEMI_AXIS if "Ellipsoid" in region else REACH if "L1" in region else HALF_WIDTH
+
+
+def cap_in_words(settings: dict[str, Any] | None) -> str:
+    """What stops an extent from growing for ever."""
+    if settings is None:
+        return "not stated"
+    found = []
+    limits, domain = settings.get("max_eps"), settings.get("domain")
+    if isinstance(limits, dict):
+        found.append(f"max_eps {_values(limits)}")
+    if isinstance(domain, dict):
+        ends = {k: f"[{_end(v[0], '-')}, {_end(v[1], '')}]" for k, v in domain.items()}
+        found.append(f"the domain {_values(ends)}")
+    return " and ".join(found) or "1000 uniform radii"
+
+
+def _values(table: dict[str, Any]) -> str:
+    shown = [f"{v:g}" if isinstance(v, int | float) else str(v) for k, v in table.items() if k == ALL]
+    others = len(table) - len(shown)
+    if others:
+        shown.append(f"its own for {others} feature{'s' * (others > 1)}")
+    return ", ".join(shown)
+
+
+def _end(value: float | None, sign: str) -> str:
+    return f"{sign}inf" if value is None else f"{value:g}"
+
+
+def _histogram(ratios: np.ndarray) -> dict[str, list[float]] | None:
+    """Counts of ratios in bins of equal width, but for the last one, which has all that are larger."""
+    if not len(ratios):
+        return None
+    low, high = float(ratios.min()), float(np.quantile(ratios, 0.99))
+    if not high > low:
+        return {"edges": [low, float(ratios.max())], "counts": [len(ratios)]}
+    edges = np.linspace(low, high, _BINS + 1)
+    counts, _ = np.histogram(np.minimum(ratios, high), edges)
+    return {"edges": [*edges[:-1].tolist(), float(ratios.max())], "counts": counts.tolist()}

@@ -1,0 +1,1 @@
+"""Proposes regions: fast bounds, their derivatives, and solvers. Nothing in here says that anything is certified."""

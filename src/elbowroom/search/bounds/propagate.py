@@ -1,0 +1,255 @@
+"""Bounds of every layer, and of a specification's rows: intervals and linear bounds put together.
+
+This is the paper's Algorithm 1 for general graphs (appendix D): at each layer that feeds an activation both bounds are
+computed, the better end is kept, and the activation's lines follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elbowroom.claim.specification import Specification
+from elbowroom.errors import InputError
+from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
+from elbowroom.search.bounds.interval import interval
+from elbowroom.search.bounds.linear import lower_deviation, numbers_of
+from elbowroom.search.bounds.relaxations import Lines, activation_lines, max_pool_lines
+from elbowroom.search.memory import Budget, Pool
+from elbowroom.search.regions.input_set import InputSet, dot
+
+
+@dataclass(frozen=True)
+class Method:
+    """How bounds are made: `linear` bounds or not, with `parallel` lines or not, met with `intervals` or not.
+
+    `hidden`: linear bounds of the hidden layers, too, not only of the rows asked for.
+    """
+
+    linear: bool
+    parallel: bool
+    intervals: bool
+    hidden: bool
+
+
+METHODS = {
+    "simple": Method(linear=False, parallel=True, intervals=True, hidden=False),
+    "quadratic": Method(linear=True, parallel=True, intervals=False, hidden=True),
+    "combined": Method(linear=True, parallel=True, intervals=True, hidden=True),
+    "adaptive": Method(linear=True, parallel=False, intervals=True, hidden=True),
+    # For networks where the others take too long; in the field, CROWN-IBP.
+    "fast": Method(linear=True, parallel=False, intervals=True, hidden=False),
+}
+
+# A bound of one's own: margins, `b x g`, proved on the input set and differentiable by its centre and radius.
+BoundFunction = Callable[[Network, InputSet, Specification], Tensor]
+
+
+def method_named(name: str) -> Method:
+    try:
+        return METHODS[name]
+    except KeyError:
+        raise InputError(f"unknown bounds {name!r}; choose one of {', '.join(METHODS)}") from None
+
+
+def check_margin(name: str) -> None:
+    if name not in ("direct", "logits"):
+        raise InputError(f'margin must be "direct" or "logits", got {name!r}')
+
+
+class Propagation:
+    """Bounds of all layers over an input set. `lower[i]`, `upper[i]`: `b x *shape` of node i."""
+
+    def __init__(
+        self,
+        net: Network,
+        inputs: InputSet,
+        method: Method,
+        budget: Budget | None = None,
+        bound_outputs: bool = True,
+        skip_inactive: bool = False,
+    ) -> None:
+        """`bound_outputs`: also the outputs themselves, which direct margins do not need. `skip_inactive`: no
+        linear bounds where the intervals already say that a ReLU gives zero. (Where they say it gives its input, a
+        linear bound still helps the intervals of later layers.) Margins are the same either way.
+        """
+        self.net = net
+        self.inputs = inputs
+        self.method = method
+        budget = budget or Budget.of(None, inputs.center.device)
+        self._chunk, self._pool = budget.chunk, Pool(budget.keep)
+        self._skips = _only_relus_read(net) if skip_inactive and method.intervals else frozenset()
+        self.values = net.values(inputs.center)
+        lower, upper = inputs.hull()
+        self.lower, self.upper = [lower], [upper]
+        # The linearised network's value at the centre, as a deviation from the true one (the paper's phi).
+        self.phi = [torch.zeros_like(lower)]
+        self.lines: dict[int, Lines] = {}
+        self._product = [inputs.is_box]  # node i takes every point of its interval (coordinates are free)
+        self._tight = [inputs.is_box]  # node i's interval is exact, so a linear bound cannot improve on it
+        targets = {*net.preactivations, len(net.nodes) - 1} if bound_outputs else set(net.preactivations)
+        # The range of an activation over the best bounds of its input is not improved on by its own lines.
+        if method.intervals:
+            targets -= {i for i in targets if isinstance(net.nodes[i].op, ops.Activation)}
+        for i in range(1, len(net.nodes)):
+            self._visit(i, i in targets)
+
+    def _visit(self, i: int, target: bool) -> None:
+        net, node = self.net, self.net.nodes[i]
+        shapes = [net.nodes[j].shape for j in node.inputs]
+        low, high = interval(node, [self.lower[j] for j in node.inputs], [self.upper[j] for j in node.inputs], shapes)
+        j = node.inputs[0]
+        alone = len(node.inputs) == 1
+        elementwise = isinstance(node.op, _ELEMENTWISE) and alone
+        affine = isinstance(node.op, ops.Affine)
+        repeats = isinstance(node.op, _BROADCASTING) and node.size != net.nodes[j].size
+        self._product.append(self._product[j] and elementwise and not repeats)
+        self._tight.append(affine and alone and (self._product[j] or (self._tight[j] and elementwise)))
+        if affine:
+            assert isinstance(node.op, ops.Affine)
+            self.phi.append(node.op.linear(*(self.phi[j] for j in node.inputs)))
+        else:
+            self._relax(i)
+        chosen = numbers_of(~(high <= 0).flatten(1)) if target and i in self._skips else None
+        wanted = self.method.hidden or (self.method.linear and i == len(net.nodes) - 1)
+        if target and wanted and not self._tight[i] and (chosen is None or chosen.numel()):
+            linear_low, linear_high = self._linear_bounds(i, chosen)
+            if self.method.intervals:
+                low, high = torch.maximum(low, linear_low), torch.minimum(high, linear_high)
+            else:
+                low, high = linear_low, linear_high
+            # Bounds that meet in one point may cross by rounding. (Not by minimum and maximum: in a tie, as
+            # at zero width, autograd would give each end half of the other's gradient.)
+            crossed = low > high
+            low, high = torch.where(crossed, high, low), torch.where(crossed, low, high)
+        self.lower.append(low)
+        self.upper.append(high)
+
+    def _relax(self, i: int) -> None:
+        """The lines of an activation or max-pooling, and phi past it."""
+        node = self.net.nodes[i]
+        j = node.inputs[0]
+        l, u, z = self.lower[j], self.upper[j], self.values[j]
+        if not self.method.linear:
+            self.phi.append(torch.zeros_like(self.values[i]))  # never used
+            return
+        if isinstance(node.op, ops.MaxPool):
+            windows = node.op.windows(self.net.nodes[j].shape).to(l.device)
+            lines = max_pool_lines(windows, l, u, z, node.shape, self.method.parallel)
+        else:
+            assert isinstance(node.op, ops.Activation)
+            lines = activation_lines(node.op, l, u, z, self.method.parallel)
+        self.lines[i] = lines
+        if not self.method.parallel:
+            self.phi.append(torch.zeros_like(self.values[i]))  # never used
+            return
+        phi = self.phi[j]
+        if lines.source is not None:
+            phi = phi.flatten(1).gather(1, lines.source).reshape(lines.lower.shape)
+        self.phi.append(lines.lower_slope * phi + (lines.lower + lines.upper) / 2)
+
+    def _linear_bounds(self, i: int, chosen: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Bounds of node i; of its `chosen` entries only (`b x s`, -1 for none), infinite for the others."""
+        value, parallel = self.values[i], self.method.parallel
+        found = lower_deviation(self.net, i, None, self.lines, self.inputs, parallel, self._chunk, self._pool, chosen)
+        below, above = (found, found) if parallel else found.chunk(2, dim=1)
+        if chosen is not None:
+            below, above = (_spread(t, chosen, self.net.nodes[i].size) for t in (below, above))
+        center = value + self.phi[i] if parallel else value
+        return center + below.reshape(value.shape), center - above.reshape(value.shape)
+
+    # --- rows over the outputs
+
+    def rows_direct(self, spec: Specification) -> Tensor:
+        """Lower bounds, `b x t`, of `c . z + d` with the row carried through the network whole."""
+        last = len(self.net.nodes) - 1
+        value = dot_rows(spec.rows, self.values[last]) + spec.offset
+        found = None
+        if self.method.linear:
+            found = value + lower_deviation(
+                self.net, last, spec.rows, self.lines, self.inputs, self.method.parallel, self._chunk, self._pool
+            )
+            if self.method.parallel:
+                found = found + dot_rows(spec.rows, self.phi[last])
+            if not self.method.intervals:
+                return found
+        by_intervals = value + self._rows_by_intervals(spec.rows)
+        return by_intervals if found is None else torch.maximum(found, by_intervals)
+
+    def rows_logits(self, spec: Specification) -> Tensor:
+        """Lower bounds, `b x t`, of `c . z + d` from the outputs' bounds: the paper's `l_c - u_j`."""
+        l, u = self.lower[-1], self.upper[-1]
+        rows = spec.rows
+        return dot_rows(rows.clamp_min(0), l) + dot_rows(rows.clamp_max(0), u) + spec.offset
+
+    def margins(self, spec: Specification, margin: str) -> Tensor:
+        """Proved margins, `b x g`: the specification holds on the whole set where all are positive."""
+        check_margin(margin)
+        return spec.reduce(self.rows_direct(spec) if margin == "direct" else self.rows_logits(spec))
+
+    def _rows_by_intervals(self, rows: Tensor) -> Tensor:
+        """Rows carried back through the last affine operations, then met with the intervals found there."""
+        net = self.net
+        last = len(net.nodes) - 1
+        coefficients = {last: rows}
+        total: Tensor | float = 0.0
+        while coefficients:
+            i = max(coefficients)
+            node, a = net.nodes[i], coefficients.pop(i)
+            if i == 0:
+                total = total - self.inputs.support(a.flatten(2))
+            elif isinstance(node.op, ops.Affine):
+                shapes = [net.nodes[j].shape for j in node.inputs]
+                back = node.op.adjoint(a.flatten(0, 1).reshape(-1, *node.shape), shapes)
+                for j, part in zip(node.inputs, back):
+                    part = part.reshape(*a.shape[:2], *net.nodes[j].shape)
+                    coefficients[j] = coefficients[j] + part if j in coefficients else part
+            else:
+                a = a.flatten(2)
+                low = (self.lower[i] - self.values[i]).flatten(1)
+                high = (self.upper[i] - self.values[i]).flatten(1)
+                total = total + dot(a.clamp_min(0), low) + dot(a.clamp_max(0), high)
+        return torch.as_tensor(total)
+
+
+# Operations under which distinct coordinates stay distinct: an interval maps to an interval exactly.
+_ELEMENTWISE = (
+    ops.Scale, ops.Divide, ops.Shift, ops.BatchNorm, ops.Reshape, ops.Transpose, ops.Slice, ops.Pad,
+)  # fmt: skip
+# Of these, the ones that may repeat coordinates, which then move together.
+_BROADCASTING = (ops.Scale, ops.Divide, ops.Shift)
+
+
+def _only_relus_read(net: Network) -> frozenset[int]:
+    """The nodes that nothing but ReLUs reads: where they are not positive, nothing more is asked of them."""
+    others = {j for node in net.nodes for j in node.inputs if not isinstance(node.op, ops.ReLU)}
+    return frozenset(range(len(net.nodes) - 1)) - others
+
+
+def _spread(values: Tensor, chosen: Tensor, size: int) -> Tensor:
+    """`b x s` values at their places among `size`, minus infinity elsewhere."""
+    # What stands at -1 goes to one place more, which is then cut off.
+    empty = values.new_full((len(values), size + 1), -torch.inf)
+    return empty.scatter(1, torch.where(chosen >= 0, chosen, size), values)[:, :size]
+
+
+def dot_rows(rows: Tensor, z: Tensor) -> Tensor:
+    """`rows @ z` per input: `b x t`; rows `b x t x k` or `1 x t x k`, `z`: `b x k`."""
+    return dot(rows, z)
+
+
+def margins_of(bounds: str | BoundFunction, margin: str = "direct", budget: Budget | None = None) -> BoundFunction:
+    """The function from (network, input set, specification) to proved margins that solvers work on."""
+    if not isinstance(bounds, str):
+        return bounds
+    method = method_named(bounds)
+
+    def margins(net: Network, inputs: InputSet, spec: Specification) -> Tensor:
+        found = Propagation(net, inputs, method, budget, bound_outputs=margin != "direct", skip_inactive=True)
+        return found.margins(spec, margin)
+
+    return margins

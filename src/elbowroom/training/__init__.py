@@ -1,0 +1,1 @@
+"""Training of the networks in the demo and in the paper's experiments."""

@@ -1,0 +1,1 @@
+"""Questions about a given box: answered by splitting it, every piece proved."""

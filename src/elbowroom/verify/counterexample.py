@@ -1,0 +1,77 @@
+"""Counterexamples: looked for by descent, and believed only when the strict check proves them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elbowroom.claim.query import Case
+from elbowroom.claim.specification import Specification
+from elbowroom.network.graph import Network
+from elbowroom.search.bounds.api import verify
+
+FIRST_STEP, LAST_STEP = 0.3, 0.001  # of the descent, as shares of the box's width
+
+
+@dataclass(frozen=True, eq=False)
+class Counterexample:
+    """An input of the box whose outputs are unsafe, by a proof in real arithmetic.
+
+    `x`: `*input_shape`, float64; `outputs`: `k`, what the network computes there in float64. `clause`: which clause of
+    the case holds. `margin`: each literal of it holds with at least this much to spare. `float32`: whether the network
+    evaluated in float32, at the input rounded to float32, shows it too.
+    """
+
+    x: Tensor
+    outputs: Tensor
+    clause: int
+    margin: float
+    float32: bool
+
+
+def starting_points(lower: Tensor, upper: Tensor, count: int) -> Tensor:
+    """Points of a box, `count x n`: the midpoint, then corners and points inside in turn; the same ones every time."""
+    generator = torch.Generator().manual_seed(0)
+    share = torch.rand(count, len(lower), generator=generator, dtype=lower.dtype)
+    share[1::2] = share[1::2].round()
+    share[0] = 0.5
+    return lower + share * (upper - lower)
+
+
+def descend(
+    net: Network, spec: Specification, lower: Tensor, upper: Tensor, start: Tensor, group: Tensor, steps: int
+) -> tuple[Tensor, Tensor]:
+    """Moves each point downhill in the margin of its group, inside its box: the lowest seen, and their margins.
+
+    `lower`, `upper`, `start`: `m x n`, of the network's type; `group`: `m`. Steps are along the signs of the gradient.
+    """
+    x, width = start, upper - lower
+    best, least = start, torch.full_like(start[:, 0], torch.inf)
+    for length in torch.logspace(0, 1, steps + 1, base=LAST_STEP / FIRST_STEP).tolist():
+        x = x.detach().requires_grad_()
+        outputs = net.values(x.reshape(-1, *net.input_shape))[-1]
+        margin = spec.margins(outputs).gather(1, group[:, None]).squeeze(1)
+        (gradient,) = torch.autograd.grad(margin.sum(), x)
+        x, margin = x.detach(), margin.detach()
+        better = margin < least
+        best, least = torch.where(better[:, None], x, best), torch.where(better, margin, least)
+        x = x - FIRST_STEP * length * width * torch.nan_to_num(gradient).sign()
+        x = torch.minimum(torch.maximum(x, lower), upper)
+    return best, least
+
+
+def confirm(net: Network, case: Case, x: Tensor, clause: int) -> Counterexample | None:
+    """The counterexample at `x` (`n`), moved into the case's box, if the strict check proves it to be one."""
+    low, high = case.around(x)
+    shape = net.input_shape
+    proof = verify(net, low.reshape(shape), high.reshape(shape), spec=case.violation(clause, net.n_outputs))
+    if not proof:
+        return None
+    point = low.reshape(1, *shape)
+    with torch.no_grad():
+        outputs = net(point)[0]
+        rough = net.cast(torch.float32).values(point.float())[-1]
+    seen = case.violation(clause, net.n_outputs).margins(rough.double()) >= 0
+    return Counterexample(point[0], outputs, clause, float(proof.margins.min()), bool(seen.all()))

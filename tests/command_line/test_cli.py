@@ -1,0 +1,90 @@
+"""The command line: quick to help, plain in its errors."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import elbowroom
+from elbowroom.commands import app as cli
+from elbowroom.errors import InputError
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    command = [sys.executable, "-m", "elbowroom", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+
+
+def test_help_is_quick():
+    before = os.times()
+    shown = run("--help")
+    after = os.times()
+    assert shown.returncode == 0 and "demo" in shown.stdout
+    # Time on the processor, not on the wall: other processes may be in the way.
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    assert 0 < used < 0.5
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import elbowroom.commands.app, sys\n"
+        "print([m for m in ('torch', 'numpy', 'matplotlib', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_version():
+    shown = run("--version")
+    assert (shown.returncode, shown.stdout) == (0, f"elbowroom {elbowroom.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("nosuch",), ("demo", "--nosuch"), ("demo", "--seed", "x"), ("demo", "--seed", "-1")]
+)
+def test_wrong_usage(arguments):
+    shown = run(*arguments)
+    assert shown.returncode == 2 and shown.stderr and "Traceback" not in shown.stderr
+
+
+def test_errors_are_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    shown = run("demo", "--out", str(tmp_path / "file" / "below"))
+    assert shown.returncode == 2
+    assert shown.stderr.startswith("elbowroom: cannot write into") and shown.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [(InputError("no such thing"), 2, "no such thing"), (KeyboardInterrupt(), 130, "interrupted")],
+)
+def test_exit_codes(monkeypatch, error, code, line):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("elbowroom.demo.run_demo", fail)
+    result = CliRunner().invoke(cli.app, ["demo"])
+    assert result.exit_code == code
+    assert result.stderr == f"elbowroom: {line}\n"
+
+
+def test_options_reach_the_demo(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr("elbowroom.demo.run_demo", lambda out, *, seed: seen.append((out, seed)))
+    assert CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path), "--seed", "3"]).exit_code == 0
+    assert seen == [(tmp_path, 3)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process there")
+def test_interrupting_a_running_demo(tmp_path):
+    command = [sys.executable, "-u", "-m", "elbowroom", "demo", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has begun
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and errors.endswith("elbowroom: interrupted\n") and "Traceback" not in errors

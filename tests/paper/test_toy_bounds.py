@@ -1,0 +1,41 @@
+"""The figure of appendix B: written, and right."""
+
+import pytest
+
+from elbowroom.errors import InputError
+from elbowroom.paper.toy_bounds import SETTINGS, main, toy_bounds
+
+pytest.importorskip("matplotlib")
+
+
+def test_boxes_hold_every_sampled_output(tmp_path):
+    result = toy_bounds(tmp_path / "figure", seeds=6, side=41)
+    assert [f.suffix for f in result.files] == [".png", ".svg"]
+    assert all(f.stat().st_size > 10_000 for f in result.files)
+    assert [(p.width, p.eps) for p in result.panels] == list(SETTINGS)
+    for panel in result.panels:
+        outputs = panel.outputs.reshape(-1, 2)
+        for box in panel.boxes.values():
+            assert bool((outputs >= box[0] - 1e-12).all()) and bool((outputs <= box[1] + 1e-12).all())
+        # The combined box is never outside the simple one, at any of its ends.
+        simple, combined = panel.boxes["simple"], panel.boxes["combined"]
+        assert bool((combined[0] >= simple[0] - 1e-12).all()) and bool((combined[1] <= simple[1] + 1e-12).all())
+    a, b, c = (panel.areas for panel in result.panels)
+    assert b["simple"] / b["combined"] > 2 * a["simple"] / a["combined"]  # wider layers hurt the simple bounds
+    assert c["quadratic"] / c["combined"] > b["quadratic"] / b["combined"] > 1  # larger budgets the quadratic ones
+
+
+def test_command_prints_the_table(tmp_path, capsys):
+    main(["--out", str(tmp_path), "--seeds", "3", "--seed", "1"])
+    printed = capsys.readouterr().out
+    assert "2-10-10-2, ε = 0.2" in printed and "quad.>simple" in printed and "toy-bounds.svg" in printed
+
+
+def test_same_seed_same_picture(tmp_path):
+    first, second = (toy_bounds(tmp_path / name, seeds=0, side=9) for name in ("a", "b"))
+    assert first.files[1].read_bytes() == second.files[1].read_bytes()
+
+
+def test_a_dead_network_is_refused(tmp_path):
+    with pytest.raises(InputError, match="choose another"):
+        toy_bounds(tmp_path, seed=52, seeds=0, side=3)

@@ -1,0 +1,128 @@
+"""Labels: each means one output of the network, by name, or the run is refused; nothing is numbered without a word."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+from small import dataset, labels_for, network, points
+
+import elbowroom as er
+from commands import good, refused
+from elbowroom.data.sources import open_data
+from elbowroom.errors import InputError
+from elbowroom.network.graph import About, Network
+from elbowroom.runs.runner import run_dataset
+from elbowroom.runs.settings import Settings
+from support import cases
+
+X = points(12)
+NET = network(7)  # which decides for each of its three classes among these
+TRUTH = labels_for(NET, X)
+ANIMALS = ("dog", "cat", "newt")  # not along the alphabet
+NUMBERS = [("0", "1", "2"), ("1", "2", "3"), ("2", "0", "1"), ("7", "8", "9")]
+TEXTS = [ANIMALS, ("cat", "dog", "newt"), ("Dog", "Cat", "Newt"), ("0", "cat", "newt"), ("dog", "cat", "eel")]
+
+
+def called(names: tuple[str, ...] | None) -> Network:
+    return Network(NET.nodes, NET.decision, About(classes=names))
+
+
+@cases()
+@given(
+    own=st.sampled_from([None, None, *NUMBERS, *TEXTS]),
+    told=st.sampled_from([None, None, None, *NUMBERS, *TEXTS]),
+    used=st.sampled_from([*NUMBERS, *TEXTS]),
+    kind=st.sampled_from(["csv", "npz", "floats", "set"]),
+)
+def test_what_labels_mean(own: Any, told: Any, used: tuple[str, ...], kind: str) -> None:
+    """`own`: the model's names for its classes; `told`: --class-names; `used`: what the data call these classes."""
+    assert set(TRUTH) == {0, 1, 2}
+    labels = [used[k] for k in TRUTH]
+    numeric = all(label.isdecimal() for label in labels)
+    known = told or own or (("0", "1", "2") if numeric else None)
+    contradicts = bool(told and own and any(name in own and own.index(name) != k for k, name in enumerate(told)))
+    if kind == "set":  # which states its own numbers
+        known, contradicts = (told or own or used), contradicts
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / ("data.csv" if kind == "csv" else "data.npz")
+        if kind == "csv":
+            rows = ["a,b,label", *(f"{a!r},{b!r},{label}" for (a, b), label in zip(X.tolist(), labels))]
+            path.write_text("\n".join(rows))
+        elif kind != "set":
+            y = np.array(labels)
+            np.savez(path, x=X, y=y.astype(float) if numeric and kind == "floats" else y)
+        data = open_data(path) if kind != "set" else dataset(X, TRUTH, classes=used)
+        settings = Settings.of({"device": "cpu", "class_names": None if told is None else ",".join(told)})
+        good = known is not None and set(labels) <= set(known) and not contradicts
+        if kind == "set" and not contradicts and known is not None:
+            good = good or {"0", "1", "2"} <= set(known)  # a published set's numbers are names as well
+        try:
+            run_dataset(called(own), data, Path(folder) / "run", settings)
+        except InputError as error:
+            assert not good, error
+            assert "--class-names" in str(error) or "choose among what both have" in str(error)
+            return
+        assert good
+        certs = er.Certificates.load(Path(folder) / "run")
+        by_name = known is not None and set(labels) <= set(known)
+        means = labels if by_name else [str(k) for k in TRUTH]
+        assert [known[k] for k in certs.labels.tolist()] == means
+        shown = certs.network.about.classes
+        poor = own is None or all(name.isdecimal() for name in own)
+        assert shown == ((told or own or (used if kind == "set" else None)) if poor else own)
+
+
+def test_text_labels_of_a_model_without_names_are_refused(tmp_path: Path) -> None:
+    er.save_network(NET, tmp_path / "net.elbowroom")
+    np.savez(tmp_path / "data.npz", x=X, y=np.array(ANIMALS)[TRUTH])
+    given = ("certify", tmp_path / "net.elbowroom", tmp_path / "data.npz", "--device", "cpu")
+    said = refused(*given, "--out", tmp_path / "run")
+    assert "the labels of data.npz are names ('cat', 'dog', 'newt'), and the model does not say which of its 3" in said
+    assert "list the names in the order of its outputs, as in --class-names cat,dog,newt" in said
+    result = good(*given, "--class-names", ",".join(ANIMALS), "--out", tmp_path / "run")
+    assert "the network gets 12 of these 12 right" in result.stderr
+    assert "(dog)" in good("show", tmp_path / "run", "--index", int(np.flatnonzero(TRUTH == 0)[0])).stdout
+    assert "12 of 12" in good("certify", "--resume", "--out", tmp_path / "run").stdout
+    for wrong in ("cat,dog", "cat,cat,dog", "cat,dog,newt,eel"):
+        said = refused(*given, "--class-names", wrong, "--out", tmp_path / "none")
+        assert "class_names (--class-names) must be 3 different names, one for each output" in said
+    assert "must be names of the network's outputs" in refused(*given, "--class-names", "", "--out", tmp_path / "none")
+    (tmp_path / "run.toml").write_text('class-names = ["dog", "cat", "newt"]\n')
+    good(*given, "--config", tmp_path / "run.toml", "--out", tmp_path / "toml")
+    good(*given, "--predicted", "--out", tmp_path / "predicted")
+
+
+def test_folders_of_images_say_nothing_about_outputs(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for k, name in enumerate(("cat", "dog")):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for i in range(2):
+            pixels = np.full((2, 3), 100 * k + 20 * i, np.uint8)
+            image.fromarray(pixels).save(tmp_path / "images" / name / f"{i}.png")
+    net = network(sizes=(6, 8, 2))
+    er.save_network(net, tmp_path / "net.elbowroom")
+    given = ("certify", tmp_path / "net.elbowroom", tmp_path / "images", "--device", "cpu", "--out", tmp_path / "run")
+    assert "are names ('cat', 'dog'), and the model does not say which of its 2 outputs" in refused(*given)
+    good(*given, "--class-names", "dog,cat")
+    assert er.Certificates.load(tmp_path / "run").labels.tolist() == [1, 1, 0, 0]
+
+
+def test_labels_in_python() -> None:
+    net = called(ANIMALS)
+    certs = er.certify(net, X, labels=np.array(ANIMALS)[TRUTH])
+    assert certs.labels.tolist() == TRUTH.tolist() and "misclassified" not in certs.status
+    assert er.verify(net, X[0], X[0], labels=ANIMALS[TRUTH[0]])
+    with pytest.raises(InputError, match="there is no class 'eel'; the network's classes are 'dog', 'cat', 'newt'"):
+        er.certify(net, X[:2], labels=["dog", "eel"])
+    counted = called(("1", "2", "3"))
+    with pytest.warns(er.DataWarning, match=r"those of outputs, 0 to 2; .* called '1', '2', '3': give these"):
+        assert er.certify(counted, X[TRUTH > 0], labels=TRUTH[TRUTH > 0]).labels.tolist() == TRUTH[TRUTH > 0].tolist()
+    er.certify(counted, X, labels=TRUTH)  # 0 is no name: these are outputs
+    assert er.certify(counted, X, labels=(TRUTH + 1).astype(str)).labels.tolist() == TRUTH.tolist()
+    assert er.certify(called(("0", "1", "2")), X, labels=TRUTH).labels.tolist() == TRUTH.tolist()

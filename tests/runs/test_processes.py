@@ -1,0 +1,217 @@
+"""Workers on this machine: the same results, deaths survived, nobody left behind."""
+
+import dataclasses
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from small import assert_same_rows, assert_same_within, dataset, files, labels_for, network, points
+
+import elbowroom as er
+from elbowroom.errors import ElbowroomError, InputError
+from elbowroom.runs.engines import processes as module
+from elbowroom.runs.engines.choice import engine_of
+from elbowroom.runs.engines.worker import Part
+from elbowroom.runs.runner import run_dataset
+from elbowroom.runs.settings import Settings
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+NET, COUNT = network(), 60
+X = points(COUNT)
+DATA = dataset(X, labels_for(NET, X, wrong=(7,)))
+
+
+def run(out, watch=None, **given):
+    done = run_dataset(NET, DATA, out, Settings.of({"part_rows": 4, "device": "cpu", **given}), watch=watch)
+    assert done.complete and not multiprocessing.active_children()
+    return er.Certificates.load(out)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize(("workers", "batch"), [(2, 64), pytest.param(4, 1, marks=pytest.mark.slow)])
+def test_the_same_as_in_one_process(whole, tmp_path, workers, batch):
+    assert_same_within(whole, run(tmp_path, workers=workers, batch=batch))
+
+
+class Killer:
+    """After some parts, kills workers, whatever they do; the counts leave no part to be hit three times."""
+
+    def __init__(self, *after):
+        self.after, self.killed = list(after), []
+
+    def begin(self, start):
+        self.workers = start.workers
+
+    def advance(self, tally):
+        # One that was killed a moment ago may still be listed.
+        alive = [child.pid for child in multiprocessing.active_children() if child.pid not in self.killed]
+        if alive and self.after and tally.count >= self.after[0]:
+            self.after.pop(0)
+            os.kill(alive[0], signal.SIGKILL)
+            self.killed.append(alive[0])
+
+
+@pytest.mark.parametrize("kills", [(8,), pytest.param((4, 8, 40, 52), marks=pytest.mark.slow)])
+def test_killed_workers(whole, tmp_path, kills):
+    killer = Killer(*kills)
+    found = run(tmp_path, killer, workers=2)
+    assert len(set(killer.killed)) == len(kills) and killer.workers == 2
+    assert_same_rows(whole, found)
+    assert found.index.tolist() == list(range(COUNT))
+
+
+def test_workers_that_always_die(tmp_path):
+    over = threading.Event()
+
+    def kill():
+        while not over.wait(0.05):
+            for child in multiprocessing.active_children():
+                child.kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        with pytest.raises(ElbowroomError, match="3 workers ended before they were ready, the last one by the signal "
+                           "SIGKILL, which the system sends when memory runs out"):  # fmt: skip
+            run(tmp_path, workers=2)
+    finally:
+        over.set()
+        thread.join()
+    assert not multiprocessing.active_children() and not (tmp_path / "lock").exists()
+
+
+def test_a_device_that_only_workers_lack(monkeypatch):
+    """What is wrong in a worker is told as it would be here."""
+    monkeypatch.setattr(module, "device_of", lambda settings: torch.device("cpu"))
+    work = [Part(0, *((X[:1, 0].astype(int), X[:1])), None, {}, {})]
+    with pytest.raises(ElbowroomError, match="device 'nosuch' cannot be used here"):
+        list(module.processes(NET, Settings(device="nosuch", workers=1), work))
+    assert not multiprocessing.active_children()
+
+
+def test_cores_and_memory_are_divided(monkeypatch):
+    given = []
+    monkeypatch.setattr(module, "share_out", lambda crew, *rest: given.append(crew._given) or iter(()))
+    monkeypatch.setattr(module.torch, "get_num_threads", lambda: 8)
+    for workers, memory in ((3, None), (16, None), (2, "1GiB")):
+        list(module.processes(NET, Settings(device="cpu", workers=workers, memory=memory), []))
+    (_, three, threads), (_, sixteen, one), (_, two, _) = given
+    assert (threads, one) == (2, 1) and two["memory"] == "1GiB"
+    assert 4 < three["memory"] / sixteen["memory"] < 7
+
+
+def test_which_engine():
+    with engine_of(Settings(device="cpu")) as (engine, there):
+        assert engine.__name__ == "local" and there.workers == 1
+    with engine_of(Settings(device="cpu", workers=3)) as (engine, there):
+        assert engine is module.processes and there.workers == 3
+    with pytest.raises(InputError, match="only the engine ray uses"), engine_of(Settings(address="auto")):
+        pass
+    assert dataclasses.replace(Settings(), workers=4, engine="ray", address="a").claim() == Settings().claim()
+
+
+# --- as a command: signals, and the death of the process that writes
+
+
+def children(pid):
+    """Processes that it started, the tracker of resources left out."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if int(state(place.name)[1]) == pid and b"spawn_main" in (place / "cmdline").read_bytes():
+                found.append(int(place.name))
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def state(pid):
+    """What follows the name in /proc/PID/stat: its state, its parent, ..."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def is_there(pid):
+    try:
+        return state(pid)[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """The command at work with two processes, in a process group of its own, and its folder."""
+    given = files(tmp_path, 4000)
+    out = tmp_path / "run"
+    arguments = (*given, "--out", out, "--device", "cpu", "--workers", 2, "--part-rows", 10)
+    with subprocess.Popen(
+        [sys.executable, "-m", "elbowroom", "certify", *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        yield process, out
+        process.kill()
+
+
+def test_control_c_reaches_all_and_stops_one(begun):
+    """As the terminal does it: the signal goes to the whole group."""
+    process, out = begun
+    until(lambda: len(children(process.pid)) == 2 and list((out / "parts").glob("*")))
+    workers = children(process.pid)
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in errors and "KeyboardInterrupt" not in errors
+    certs = er.Certificates.load(out)
+    assert 10 <= len(certs) < 4000 and f"stopped at {len(certs)} of 4,000 inputs, all saved" in errors
+    assert stdout.startswith("incomplete: ") and "by 2 workers" in errors
+    until(lambda: not any(map(is_there, workers)), 5)
+
+
+def test_control_c_before_workers_are_ready(begun):
+    process, out = begun
+    until(lambda: children(process.pid))
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in errors and "KeyboardInterrupt" not in errors
+    assert len(er.Certificates.load(out)) == 0
+
+
+def test_twice_control_c(begun):
+    process, out = begun
+    until(lambda: list((out / "parts").glob("*.parquet")))
+    workers = children(process.pid)
+    os.killpg(process.pid, signal.SIGSTOP)  # so that both come before anything is finished
+    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGCONT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in errors
+    assert "stopped at once; finished parts are kept" in errors or "all saved" in errors
+    until(lambda: not any(map(is_there, workers)), 5)
+
+
+def test_nobody_is_left_when_the_writer_is_killed(begun):
+    process, out = begun
+    until(lambda: list((out / "parts").glob("*.parquet")))
+    workers = children(process.pid)
+    assert len(workers) == 2
+    process.kill()
+    until(lambda: not any(map(is_there, workers)), 5)
+    assert len(er.Certificates.load(out)) >= 10

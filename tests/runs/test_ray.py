@@ -1,0 +1,213 @@
+"""Workers on a Ray cluster: the same results, and deaths of workers and nodes survived."""
+
+import builtins
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from small import assert_same_rows, assert_same_within, dataset, files, labels_for, network, points
+
+import elbowroom as er
+from elbowroom.errors import InputError
+from elbowroom.runs.engines.ray import _Actor, connected
+from elbowroom.runs.engines.transport import network_bytes
+from elbowroom.runs.runner import run_dataset
+from elbowroom.runs.settings import Settings
+
+COUNT = 60
+NET = network(sizes=(10, 30, 30, 4))
+X = points(COUNT, n=10)
+DATA = dataset(X, labels_for(NET, X, wrong=(7, 50)))
+STORE = 100 << 20  # bytes
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def run(out, watch=None, resume=False, **given):
+    found = Settings.of({"part_rows": 3, "device": "cpu", "engine": "ray", **given})
+    done = run_dataset(NET, DATA, out, found, watch=watch, resume=resume)
+    assert done.complete and sorted(p.name for p in out.iterdir()) == ["network.elbowroom", "parts", "run.json"]
+    certs = er.Certificates.load(out)
+    assert certs.index.tolist() == list(range(COUNT)) and certs.status.count("misclassified") == 2
+    return certs
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """The run in this process."""
+    return run(tmp_path_factory.mktemp("here"), engine="local")
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    return pytest.importorskip("ray")
+
+
+@pytest.fixture
+def two_cores(ray):
+    ray.init("local", num_cpus=2, object_store_memory=STORE, include_dashboard=False, log_to_driver=False,
+             logging_level="ERROR")  # fmt: skip
+    yield ray
+    ray.shutdown()
+
+
+class Interferer:
+    """Does something once, after so many inputs."""
+
+    def __init__(self, after, act):
+        self.after, self.act, self.workers = after, act, 0
+
+    def begin(self, start):
+        self.workers = start.workers
+
+    def advance(self, tally):
+        if self.act and tally.count >= self.after:
+            self.act()
+            self.act = None
+
+
+@linux
+def test_a_cluster_on_this_machine(two_cores, here, tmp_path):
+    """As many workers as there is room for; one is killed under way."""
+    watch = Interferer(20, lambda: os.kill(_pids()[0], signal.SIGKILL))
+    found = run(tmp_path, watch)
+    assert watch.act is None and watch.workers == 2 and two_cores.is_initialized()
+    assert_same_rows(here, found)
+
+
+def command_lines():
+    """Of the processes of this machine, by number."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+def _pids():
+    """Of workers on this machine; Ray gives their processes the name of the class."""
+    return [pid for pid, line in command_lines().items() if line.startswith("ray::_Actor")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("batch", [1, 64])
+def test_the_same_everywhere(ray, here, tmp_path, workers, batch):
+    ray.init("local", num_cpus=4, object_store_memory=STORE, include_dashboard=False, log_to_driver=False)
+    try:
+        far = run(tmp_path / "ray", workers=workers, batch=batch)
+    finally:
+        ray.shutdown()
+    near = run(tmp_path / "local", engine="local", workers=workers, batch=batch)
+    assert_same_within(here, far)
+    assert_same_within(near, far)
+
+
+@pytest.mark.slow
+def test_a_node_dies(ray, here, tmp_path):
+    """Two nodes of two cores; one goes, with its workers and what they hold. There is no room for others then."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 2, "object_store_memory": STORE, "include_dashboard": False},
+    )
+    try:
+        node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
+        cluster.wait_for_nodes()
+        undisturbed = run(tmp_path / "a", address=cluster.address)
+        watch = Interferer(25, lambda: cluster.remove_node(node, allow_graceful=False))
+        found = run(tmp_path / "b", watch, address=cluster.address)
+        assert watch.act is None and watch.workers == 4
+        assert_same_rows(undisturbed, found)
+        assert_same_within(here, found)
+        node = cluster.add_node(num_cpus=2, object_store_memory=STORE)  # and one comes
+        assert_same_rows(undisturbed, run(tmp_path / "c", address=cluster.address))
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_stopped(ray, tmp_path, number):
+    """The command, with a cluster of its own: it stops in good order, and takes that cluster with it, also where it
+    is killed."""
+    model, data = files(tmp_path, 4000)
+    out = tmp_path / "run"
+    arguments = ("--out", out, "--device", "cpu", "--engine", "ray", "--workers", 2, "--part-rows", 10)
+    with subprocess.Popen(
+        [sys.executable, "-m", "elbowroom", "certify", model, data, *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        until(lambda: list((out / "parts").glob("*.parquet")))
+        session = re.findall(r"--session-name=(\S+)", "\n".join(command_lines().values()))
+        assert session
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does it
+        else:
+            process.send_signal(number)
+        _, errors = process.communicate(timeout=120)
+    certs = er.Certificates.load(out)
+    assert 10 <= len(certs) < 4000 and "Traceback" not in errors
+    if number != signal.SIGKILL:
+        assert process.returncode == 130, errors
+        assert errors.splitlines()[-1].startswith(f"elbowroom: stopped at {len(certs):,} of 4,000 inputs, all saved")
+        assert len(errors.splitlines()) < 12, errors  # Ray is quiet
+    until(lambda: not any(name in line for line in command_lines().values() for name in session))
+
+
+def until(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
+
+
+# --- without a cluster
+
+
+def test_without_ray(monkeypatch):
+    real = builtins.__import__
+
+    def missing(name, *rest, **more):
+        if name == "ray":
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(InputError, match=r"needs Ray: pip install 'elbowroom\[ray\]'"), connected(Settings()):
+        pass
+
+
+def test_devices(ray):
+    with (
+        pytest.raises(InputError, match="the device is cpu or cuda, not 'cuda:1'"),
+        connected(Settings(device="cuda:1")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("address", ["nosuch", "127.0.0.1:1", "127.0.0.1:99999", ":0"])
+def test_addresses_that_are_none(ray, address):
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(InputError, match=f"no Ray cluster .* at {address}: "), connected(Settings(address=address)):
+        pass
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_other_versions_are_refused():
+    actor = _Actor("0.0.0", network_bytes(NET), Settings(device="cpu").plain(), 1)
+    kind, words = actor.state()
+    assert kind == "failed" and "install the same everywhere" in words

@@ -1,0 +1,203 @@
+"""Derivatives of proved margins by centre and radius, against finite differences and against each other."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elbowroom.claim.specification import label_in, label_stays, linear_specification
+from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
+from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.memory import Budget
+from elbowroom.search.regions.input_set import InputSet
+from support import ACTIVATIONS, FULL, KINDS, METHODS, Builder, cases, mlp, networks, normal, random_region
+
+AMPLE = Budget(total=1 << 30, chunk=4 << 20, keep=1 << 30)
+FORGETFUL = Budget(total=1 << 30, chunk=4 << 20, keep=0)
+TINY = Budget(total=1 << 30, chunk=1, keep=0)
+
+
+def margins_at(net, inputs, center, radius, method, margin, spec, budget=None):
+    moved = InputSet(center, radius, inputs.p, inputs.basis)
+    return Propagation(net, moved, method_named(method), budget).margins(spec, margin)
+
+
+def each_gradient(net, inputs, method, margin, spec, budget=None):
+    """The gradients of every margin, one after the other: `g x b x 2n`."""
+    center, radius = (t.detach().clone().requires_grad_() for t in (inputs.center, inputs.radius))
+    margins = margins_at(net, inputs, center, radius, method, margin, spec, budget)
+    rows = []
+    for j in range(margins.shape[1]):
+        grads = torch.autograd.grad(margins[:, j].sum(), (center, radius), retain_graph=True)
+        rows.append(torch.cat([g.flatten(1) for g in grads], 1))
+    return torch.stack(rows)
+
+
+def difference(net, inputs, method, margin, spec, direction, h):
+    """Central differences of the margins along a direction (`b x 2n`): `b x g`."""
+    by_center, by_radius = (d.reshape(inputs.center.shape) for d in direction.split(direction.shape[1] // 2, 1))
+    ends = [
+        margins_at(net, inputs, inputs.center + s * by_center, inputs.radius + s * by_radius, method, margin, spec)
+        for s in (h, -h)
+    ]
+    return (ends[0] - ends[1]) / (2 * h)
+
+
+def a_chain(rng, activation):
+    return mlp(rng, [4, 6, 5, 3], ACTIVATIONS[activation])
+
+
+def a_residual_network(rng, activation):
+    builder = Builder(rng, (4,), "plain")
+    for block in ("linear", "residual", "dense", "projected residual"):
+        builder.block(block)
+        builder.activation(activation)
+    return builder.network(3)
+
+
+def a_pooled_convolution(rng, activation):
+    layers = [
+        ops.Shift(normal(rng, 2, 4, 4)),
+        ops.Conv(normal(rng, 3, 2, 2, 2) * 0.5, normal(rng, 3), padding=(1,)),
+        ACTIVATIONS[activation],
+        ops.MaxPool((2, 2), (1,)),
+        ops.BatchNorm(normal(rng, 3), normal(rng, 3) ** 2 + 0.5, normal(rng, 3), normal(rng, 3)),
+        ops.AvgPool((2, 2), (1,)),
+        ACTIVATIONS["relu"],
+        ops.Reshape((-1,)),
+        ops.Linear(normal(rng, 3, 27) * 0.3, normal(rng, 3)),
+    ]
+    return Network.chain((2, 4, 4), layers)
+
+
+NETWORKS = {"chain": a_chain, "residual": a_residual_network, "convolution": a_pooled_convolution}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("build", NETWORKS)
+def test_gradients_are_those_of_finite_differences(build, method, kind):
+    """Along random directions, wherever two step sizes agree: there the margin is smooth. Most places are."""
+    checked = smooth_places = 0
+    settings = [("direct", 0.05, "relu"), ("logits", 0.1, "gelu"), ("logits", 0.2, "relu"), ("direct", 0.3, "tanh")]
+    for seed, (margin, scale, activation) in enumerate(settings[: 4 if FULL else 2]):
+        rng = np.random.default_rng(seed)
+        net = NETWORKS[build](rng, activation)
+        inputs = random_region(rng, net.input_shape, kind, batch=2, scale=scale).inputs
+        spec = label_stays(torch.from_numpy(rng.integers(0, 3, 2)), 3)
+        gradients = each_gradient(net, inputs, method, margin, spec)
+        direction = torch.from_numpy(rng.standard_normal((2, 2 * net.n_inputs)))
+        expected = torch.einsum("gbd,bd->bg", gradients, direction)
+        # Steps small against the radius, which must stay positive.
+        fine, coarse = (difference(net, inputs, method, margin, spec, direction, h) for h in (1e-6, 2e-6))
+        size = 1 + fine.abs() + gradients.abs().amax((0, 2))[:, None]
+        smooth = (fine - coarse).abs() <= 2e-7 * size
+        assert bool(((expected - fine).abs() <= 1e-6 * size)[smooth].all()), (
+            f"{margin}, {activation}: {expected - fine}"
+        )
+        checked += smooth.numel()
+        smooth_places += int(smooth.sum())
+    assert smooth_places >= 0.7 * checked
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients_by_the_corners_of_a_box(method):
+    rng = np.random.default_rng(8)
+    net = a_chain(rng, "relu")
+    center = normal(rng, 2, 4)
+    lower, upper = (center - 0.1).requires_grad_(), (center + 0.2).requires_grad_()
+    spec = label_stays(torch.tensor([0, 1]), 3)
+
+    def total(low, high):
+        return Propagation(net, InputSet.box(low, high), method_named(method)).margins(spec, "direct").sum()
+
+    assert torch.autograd.gradcheck(total, (lower, upper), eps=1e-6, atol=1e-6)
+
+
+def test_gradient_through_the_best_row_of_a_group():
+    rng = np.random.default_rng(9)
+    net = a_chain(rng, "tanh")
+    inputs = random_region(rng, (4,), "box", batch=3).inputs
+    spec = label_in([0, 1], 3)
+    gradients = each_gradient(net, inputs, "adaptive", "direct", spec)
+    direction = torch.from_numpy(rng.standard_normal((3, 8)))
+    expected = torch.einsum("gbd,bd->bg", gradients, direction)
+    torch.testing.assert_close(
+        expected, difference(net, inputs, "adaptive", "direct", spec, direction, 1e-6), rtol=1e-6, atol=1e-7
+    )
+
+
+@cases(2)
+@given(
+    networks(weights=("plain", "plain", "sparse", "dead")),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(KINDS),
+    st.sampled_from(METHODS[1:]),
+    st.sampled_from(["direct", "logits"]),
+)
+def test_kept_jacobians_equal_recomputed_ones(net, seed, kind, method, margin):
+    """Several margins one after the other: from the kept Jacobian, recomputed each time, and in chunks of one row."""
+    rng = np.random.default_rng(seed)
+    inputs = random_region(rng, net.input_shape, kind, batch=2, scale=float(rng.choice([0.01, 0.3]))).inputs
+    spec = linear_specification(normal(rng, 2, 3, net.n_outputs))
+    kept, recomputed, chunked = (
+        each_gradient(net, inputs, method, margin, spec, budget) for budget in (AMPLE, FORGETFUL, TINY)
+    )
+    allowed = 1e-10 * float(kept.abs().max()) + 1e-13
+    assert bool(torch.isfinite(kept).all())
+    assert float((kept - recomputed).abs().max()) <= allowed
+    assert float((kept - chunked).abs().max()) <= allowed
+
+
+def test_one_backward_call_for_all_margins_equals_one_call_each():
+    rng = np.random.default_rng(10)
+    net = a_pooled_convolution(rng, "gelu")
+    inputs = random_region(rng, net.input_shape, "box", batch=2).inputs
+    spec = label_stays(torch.tensor([2, 0]), 3)
+    one_each = each_gradient(net, inputs, "adaptive", "direct", spec).sum(0)
+    center, radius = (t.clone().requires_grad_() for t in (inputs.center, inputs.radius))
+    total = margins_at(net, inputs, center, radius, "adaptive", "direct", spec).sum()
+    at_once = torch.cat([g.flatten(1) for g in torch.autograd.grad(total, (center, radius))], 1)
+    torch.testing.assert_close(at_once, one_each, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_network_of_dead_neurons_has_gradient_zero(method):
+    layers = [
+        ops.Conv(torch.ones(1, 1, 2, 2), torch.tensor([-100.0])), ops.ReLU(), ops.AvgPool((2, 2), (1,)),
+        ops.Conv(torch.ones(2, 1, 2, 2), torch.tensor([-1.0, -2.0])), ops.ReLU(), ops.MaxPool((1, 1), (1,)),
+        ops.Reshape((-1,)), ops.Linear(torch.ones(3, 2), torch.tensor([3.0, 2.0, 1.0])),
+    ]  # fmt: skip
+    net = Network.chain((1, 4, 4), layers).cast(torch.float64)
+    inputs = random_region(np.random.default_rng(0), (1, 4, 4), "box").inputs
+    gradients = each_gradient(net, inputs, method, "direct", label_stays(torch.tensor([0, 0]), 3))
+    assert bool((gradients == 0).all())
+
+
+@pytest.mark.parametrize("kind", ["box", "oblique ball", "cross"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gradients_are_finite_without_width(activation, method, kind):
+    rng = np.random.default_rng(12)
+    net = mlp(rng, [3, 4, 4, 2], ACTIVATIONS[activation])
+    inputs = random_region(rng, (3,), kind, scale=0.0).inputs
+    gradients = each_gradient(net, inputs, method, "direct", label_stays(torch.tensor([0, 1]), 2))
+    assert bool(torch.isfinite(gradients).all())
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_have_their_derivative_at_zero(name):
+    """Dead inputs sit at exactly zero, where a formula with |x| in it may hide a wrong one."""
+    op = ACTIVATIONS[name]
+    x = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
+    (got,) = torch.autograd.grad(op(x).sum(), x)
+    h = torch.full((1, 1), 1e-7, dtype=torch.float64)
+    right, left = (op(h) - op(0 * h)) / 1e-7, (op(0 * h) - op(-h)) / 1e-7
+    low, high = torch.minimum(left, right), torch.maximum(left, right)
+    assert math.isfinite(float(got))
+    assert bool((low - 1e-6 <= got).all())
+    assert bool((got <= high + 1e-6).all())

@@ -1,0 +1,69 @@
+"""The geometry of placed regions: points, membership, scaling and volume."""
+
+import math
+
+import pytest
+import torch
+
+from elbowroom.search.regions.shapes import L1, Box, Ellipsoid, Oblique, Room
+
+BASIS = torch.linalg.qr(torch.tensor([[1.0, 0.5, 0.2], [-0.3, 1.0, 0.4], [0.1, -0.6, 1.0]]).double()).Q
+SHAPES = {
+    "box": Box(),
+    "asymmetric": Box(asymmetric=True),
+    "ellipsoid": Ellipsoid(),
+    "l1": L1(),
+    "oblique": Oblique(BASIS, Ellipsoid()),
+}
+
+
+def placed(name, frozen=()):
+    x = torch.tensor([[0.5, -1.0, 2.0], [0.0, 0.0, 0.0]]).double()
+    free = torch.ones_like(x, dtype=torch.bool)
+    free[:, list(frozen)] = False
+    wide = torch.full_like(x, 10.0)
+    region = SHAPES[name].place(Room(x, wide, wide, free, free.double()), (3,))
+    theta = torch.tensor([[0.3, 1.0, 0.1], [2.0, 0.5, 0.7]]).double()
+    theta = theta if name != "asymmetric" else torch.cat([theta, 0.4 * theta], 1)
+    return region, torch.where(region.caps > 0, theta, 0.0)
+
+
+def scaled(region, theta, factor):
+    return region.grow(theta, torch.full((2,), factor).double())
+
+
+@pytest.mark.parametrize("frozen", [(), (1,)])
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_samples_lie_inside_and_fill_the_region(name, frozen):
+    region, theta = placed(name, frozen)
+    points = region.sample(theta, 2000, torch.Generator().manual_seed(0))
+    if not (frozen and name == "oblique"):  # rotating back and forth moves a frozen direction by rounding
+        assert region.contains(scaled(region, theta, 1 + 1e-9), points).all()
+    assert not region.contains(scaled(region, theta, 0.9), points).all()
+    assert not region.contains(theta, region.room.x[:, None] + 50.0).any()
+    if frozen and name != "oblique":
+        assert (points[..., 1] == region.room.x[:, None, 1]).all()
+
+
+@pytest.mark.parametrize("name", ["box", "asymmetric", "ellipsoid", "l1"])
+def test_volume_is_what_counting_points_says(name):
+    region, theta = placed(name)
+    low, high = region.input_set(region.sides(theta)).hull()
+    share = torch.rand(2, 400_000, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    points = low[:, None] + share * (high - low)[:, None]
+    counted = region.contains(theta, points).double().mean(1).log() + (high - low).log().sum(1)
+    torch.testing.assert_close(region.log_volume(theta), counted, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["box", "ellipsoid", "l1"])
+def test_samples_are_uniform(name):
+    """Half of the volume lies within 2^(-1/n) of the size."""
+    region, theta = placed(name)
+    points = region.sample(theta, 20_000, torch.Generator().manual_seed(2))
+    share = region.contains(scaled(region, theta, 0.5 ** (1 / 3)), points).double().mean(1)
+    assert (share - 0.5).abs().max() < 0.02
+
+
+def test_unit_volumes():
+    assert placed("ellipsoid")[0].log_unit_volume(torch.tensor([3])).item() == pytest.approx(math.log(4 / 3 * math.pi))
+    assert placed("l1")[0].log_unit_volume(torch.tensor([3])).item() == pytest.approx(math.log(8 / 6))
