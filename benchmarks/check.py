@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 
 import elbowroom as er
-from elbowroom.proof.kernel.prove import Hints, prove
-from elbowroom.proof.kernel.walk import Area
+from elbowroom.claim.hints import Hints
+from elbowroom.claim.stated import Stated
+from elbowroom.proof.kernel.prove import prove
 from elbowroom.search.bounds.propagate import margins_of
 from solvers import reference
 
@@ -56,7 +57,7 @@ def main() -> None:
                 return bound(work, er.InputSet.box(lower, upper), spec)
 
         def strict(lower, upper, net=net, spec=spec):
-            return prove(net, Area(lower, upper), spec.rows, spec.offset, spec.group, Hints())
+            return prove(net, Stated(lower, upper), spec.rows, spec.offset, spec.group, Hints())
 
         loss = 1 - largest_factor(certs, strict) / largest_factor(certs, plain)
         paper = er.certify(net, x, y, bounds="combined", margin="logits")

@@ -9,11 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import elbowroom as er
+from elbowroom.claim.hints import Hints
 from elbowroom.claim.specification import label_stays
-from elbowroom.claim.stated import Claim
+from elbowroom.claim.stated import Stated
 from elbowroom.network import operations as ops
-from elbowroom.proof.kernel.prove import Hints, prove
-from elbowroom.proof.kernel.walk import Area
+from elbowroom.proof.kernel.prove import prove
+from elbowroom.proof.kernel.support import hull
 from support import cases, mlp
 
 MODULE = importlib.import_module("elbowroom.certify")  # of which the package shows the function alone
@@ -41,7 +42,7 @@ def shrunk(monkeypatch, limit, **options):
     def refusing(net, area, *given):
         asked.append(len(given[0]))
         margins = prove(net, area, *given)
-        low, high = area.hull()
+        low, high = hull(area)
         which = ((low + high)[:, 0] > 0.125).long()
         share = ((high - low) / 2 / plain.eps[which]).amax(1)
         return torch.where((share <= limit * (1 + 1e-9))[:, None], margins, -1.0)
@@ -155,10 +156,10 @@ def test_what_is_found_is_not_lost_where_the_check_is_looser(seed, factor, name)
 
     def proved(grow):
         if certs.lower is not None:
-            area = Area(*(certs.x + grow * (c - certs.x) for c in (certs.lower, certs.upper)))
+            area = Stated(*(certs.x + grow * (c - certs.x) for c in (certs.lower, certs.upper)))
         else:
             center = certs.x + grow * (certs.center - certs.x)
-            area = Area(center=center, radius=grow * certs.eps, p=SHAPES[name].p, basis=certs.basis)
+            area = Stated(center=center, radius=grow * certs.eps, p=SHAPES[name].p, basis=certs.basis)
         return prove(net, area, spec.rows, spec.offset, spec.group, Hints())
 
     torch.testing.assert_close(proved(1.0), certs.margins, rtol=1e-6, atol=1e-12)
@@ -210,7 +211,7 @@ def test_deployed_regions_are_found_where_rounding_takes_most_of_the_margin(seed
     net = er.Network.chain((3,), [*layers[:-1], ops.Linear(layers[-1].weight, bias)])
     certs = er.certify(net, x, deployed="float32")
     spec = label_stays(certs.labels, 2)
-    alone = prove(net, Area(certs.x, certs.x), spec.rows, spec.offset, spec.group, Hints(), "float32")
+    alone = prove(net, Stated(certs.x, certs.x), spec.rows, spec.offset, spec.group, Hints(), "float32")
     hopeful = (alone > 0.1 * net(certs.x).diff().abs()).all(1)  # the input itself is proved with some room
     assert (certs.certified | ~hopeful).all()
     assert (certs.margins[certs.certified] > 0).all()
@@ -226,7 +227,7 @@ def test_scaled_regions_lie_in_the_ones_they_were_and_hold_their_inputs(seed, po
     x = torch.from_numpy(rng.normal(size=(3, 5))) * size
     low, high = (torch.from_numpy(rng.uniform(0, 1, size=(3, 5)) ** 4) for _ in range(2))
     low[:, 0] = high[:, 1] = 0
-    whole = Claim(x - low, x + high)
+    whole = Stated(x - low, x + high)
     factor = torch.full((3,), 2.0**-power, dtype=torch.float64)
     part = whole.scaled(x, factor)
     assert (part.lower >= whole.lower).all() and (part.upper <= whole.upper).all()

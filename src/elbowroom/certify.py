@@ -18,26 +18,28 @@ from elbowroom.arguments.accuracy import warn_near_chance
 from elbowroom.arguments.frames import by_name
 from elbowroom.arguments.tensors import Array, tensor_of
 from elbowroom.certificates.result import Certificates
+from elbowroom.claim.hints import Hints
 from elbowroom.claim.space import Limits, limits_of
 from elbowroom.claim.specification import Specification, check_labels, label_stays
-from elbowroom.claim.stated import Claim, largest_proved
+from elbowroom.claim.stated import Stated
 from elbowroom.errors import InputError
 from elbowroom.machine.device import usable_device
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
-from elbowroom.proof.kernel.prove import Hints, prove, refuse_uncovered
+from elbowroom.proof.kernel.prove import prove, refuse_uncovered
 from elbowroom.search.bounds.api import batched, labels_of
 from elbowroom.search.bounds.propagate import BoundFunction, margins_of
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.input_set import InputSet
-from elbowroom.search.regions.shapes import Box, Oblique, Placed, Region, Uniform
+from elbowroom.search.regions.shapes import Box, Oblique, Placed, PlacedBox, Region, Uniform
 from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
 from elbowroom.search.solvers.boundary import to_boundary
 from elbowroom.search.solvers.prior import start_from
 from elbowroom.search.solvers.problem import Problem, Work
 from elbowroom.search.solvers.sequential import Sequential
 from elbowroom.search.solvers.uniform import uniform_radius
+from elbowroom.verdict import largest_proved
 
 Solver = Sequential | AugmentedLagrangian
 SOLVERS: dict[str, type[Sequential] | type[AugmentedLagrangian]] = {
@@ -202,6 +204,22 @@ def repr_of(region: Region) -> str:
     if inner is not None:
         return f"{name}({repr_of(inner)})"
     return f"{name}(asymmetric)" if getattr(region, "asymmetric", False) else name
+
+
+def stated(region: Placed, theta: Tensor, limits: Limits, corners: bool) -> Stated:
+    """The regions that `theta` stands for, as they are stored; `corners`: whether they are boxes stated by those."""
+    if not (corners and isinstance(region, PlacedBox)):
+        sides = region.input_set(region.sides(theta))
+        return Stated(center=sides.center.flatten(1), radius=sides.radius.flatten(1), p=region.p, basis=sides.basis)
+    down, up = region.extents(theta)
+    x, free = region.room.x, limits.free
+    lower, upper = x - down, x + up
+    # Rounded inwards, so that no extent exceeds its cap.
+    lower = torch.where(x - lower > down, torch.nextafter(lower, x), lower)
+    upper = torch.where(upper - x > up, torch.nextafter(upper, x), upper)
+    lower = torch.where(free, torch.maximum(lower, limits.lowest), x)
+    upper = torch.where(free, torch.minimum(upper, limits.highest), x)
+    return Stated(lower, upper)
 
 
 def _as_executed(points: Tensor, limits: Limits) -> Tensor:
@@ -431,7 +449,7 @@ class _Task:
 
         Where that leaves nothing, or the errors are not known, the region stays, and the verdict shrinks it.
         """
-        whole = self._claim(inputs, found)[1]
+        whole = self._stated(inputs, found)[1]
         dtype = problem.at_input.dtype
         short = self.delta - self._prove(whole, inputs.spec).amin(1)
         short = torch.where(torch.isfinite(short), short, torch.inf).clamp_min(0).to(dtype)[:, None]
@@ -445,14 +463,14 @@ class _Task:
         factor = to_boundary(stricter, theta)[0].clamp_max(1)
         return problem.region.grow(theta, torch.where(factor > 0, factor, 1.0)).double()
 
-    def _claim(self, inputs: _Inputs, found: _Found) -> tuple[Placed, Claim]:
-        """The regions found, and what is claimed of them."""
+    def _stated(self, inputs: _Inputs, found: _Found) -> tuple[Placed, Stated]:
+        """The regions found, and how they are stated."""
         region = self._place(inputs, found.cap, torch.float64)
         theta = torch.minimum(found.theta, region.caps)
-        return region, Claim.of(region, theta, inputs.limits, isinstance(self.region, BOXES))
+        return region, stated(region, theta, inputs.limits, isinstance(self.region, BOXES))
 
-    def _prove(self, claim: Claim, spec: Specification) -> Tensor:
-        return prove(self.net, claim.area(), spec.rows, spec.offset, spec.group, self.hints, self.deployed)
+    def _prove(self, region: Stated, spec: Specification) -> Tensor:
+        return prove(self.net, region, spec.rows, spec.offset, spec.group, self.hints, self.deployed)
 
     def _passes(self, margins: Tensor) -> Tensor:
         """Which inputs' proved margins, `b x g`, are a certificate's."""
@@ -461,15 +479,15 @@ class _Task:
     def _verdict(self, inputs: _Inputs, found: _Found) -> dict[str, Tensor]:
         """Runs the strict check on what will be stored, shrinking until it passes."""
         x, free = inputs.x, inputs.limits.free
-        region, whole = self._claim(inputs, found)
+        region, whole = self._stated(inputs, found)
 
-        def proof(part: Claim, index: Tensor) -> Tensor:
+        def proof(part: Stated, index: Tensor) -> Tensor:
             return self._prove(part, inputs.spec.part(index))
 
         empty = x.new_zeros(len(x), inputs.spec.n_groups)
-        claim, margins, factor = largest_proved(whole, x, free, found.radius > 0, proof, self._passes, empty)
+        proved, margins, factor = largest_proved(whole, x, free, found.radius > 0, proof, self._passes, empty)
         passed = factor > 0
-        half = claim.half_widths()
+        half = proved.half_widths()
         half = torch.where(passed[:, None], half, 0.0)
         n_free = region.room.n_free
         log_geomean = torch.where(free, half, 1.0).log().sum(1) / n_free
@@ -482,9 +500,9 @@ class _Task:
             "certified": passed,
             "factor": factor,
             "eps": half,
-            "center": torch.where(passed[:, None], claim.center(), x),
-            "lower": torch.where(passed[:, None], claim.lower, x),
-            "upper": torch.where(passed[:, None], claim.upper, x),
+            "center": torch.where(passed[:, None], proved.middle(), x),
+            "lower": x if proved.lower is None else torch.where(passed[:, None], proved.lower, x),
+            "upper": x if proved.upper is None else torch.where(passed[:, None], proved.upper, x),
             "capped": at_cap,
             "uniform": torch.where(passed, found.radius, 0.0),
             "geomean": torch.where(passed, log_geomean.exp(), 0.0),

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from elbowroom.certify import certify
 from elbowroom.claim.specification import label_stays
+from elbowroom.claim.stated import Stated
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel import float32 as deployed
 from elbowroom.proof.kernel.float32 import Float32Noise
 from elbowroom.proof.kernel.prove import prove
-from elbowroom.proof.kernel.walk import Area, StrictBounds
+from elbowroom.proof.kernel.walk import StrictBounds
 from support import ACTIVATIONS, FULL, cases, networks, normal
 
 F32, F64 = torch.float32, torch.float64
@@ -88,7 +89,7 @@ def test_executed_margins_are_never_below_the_proved_ones() -> None:
             executed = [net.cast(F32)(inside), shuffled(net, inside[:300], rng), shuffled(net, inside[:300], rng)]
             executed.append(in_onnxruntime(net, inside))
             part = spec.part(torch.tensor([b]))
-            plain = prove(net, Area(lower[None], upper[None]), part.rows, part.offset, part.group)[0]
+            plain = prove(net, Stated(lower[None], upper[None]), part.rows, part.offset, part.group)[0]
             for z in executed:
                 assert (net.decide(z) == certs.labels[b]).all(), trial
                 margins = part.margins(z.double())
@@ -113,7 +114,7 @@ def test_every_executed_node_stays_within_its_bounds(flush: bool) -> None:
             deployed.refuse_unfit(net64)
         except UnsupportedError:
             return
-        bounds = StrictBounds(net64, Area(lower[None], upper[None]), parallel, Float32Noise(net64))
+        bounds = StrictBounds(net64, Stated(lower[None], upper[None]), parallel, Float32Noise(net64))
         x = float32_points(rng, lower, upper, 40).reshape(-1, *net.input_shape)
         torch.set_flush_denormal(flush)
         try:
@@ -134,7 +135,7 @@ def test_a_label_that_float32_changes_is_not_certified() -> None:
     x = torch.tensor([[1.0]])
     assert int(net.decide(net.cast(F64)(x.double()))) == 0 and int(net.decide(net(x))) == 1
     assert int(net.decide(in_onnxruntime(net, x))) == 1
-    area = Area(x.double() - 1e-3, x.double() + 1e-3)
+    area = Stated(x.double() - 1e-3, x.double() + 1e-3)
     task = (torch.tensor([[[1.0, -1.0]]]), torch.zeros(1, 1), torch.tensor([0]))
     assert float(prove(net, area, *task)) > 0.49
     assert float(prove(net, area, *task, deployed="float32")) < -0.5
@@ -158,7 +159,7 @@ def test_networks_outside_the_model_are_refused_by_name() -> None:
         with pytest.raises(UnsupportedError, match=message):
             prove(
                 net,
-                Area(one[None], one[None]),
+                Stated(one[None], one[None]),
                 torch.ones(1, 1, net.n_outputs),
                 one[None],
                 torch.tensor([0]),
@@ -191,8 +192,8 @@ def test_overflow_in_float32_is_not_certified(name: str) -> None:
     """A number in float64, infinity on the way in float32."""
     net = Network.chain((1,), [*OVERFLOWING[name], ops.Clip()])
     one, zero = torch.ones(1, 1, dtype=F64), torch.zeros(1, 1, dtype=F64)
-    assert float(prove(net, Area(one, one), one[None], zero, torch.tensor([0]))) > 0.99
-    assert float(prove(net, Area(one, one), one[None], zero, torch.tensor([0]), deployed="float32")) <= -1.0
+    assert float(prove(net, Stated(one, one), one[None], zero, torch.tensor([0]))) > 0.99
+    assert float(prove(net, Stated(one, one), one[None], zero, torch.tensor([0]), deployed="float32")) <= -1.0
 
 
 CURVED = {n: a for n, a in ACTIVATIONS.items() if deployed.ANALYSES[type(a)] is deployed._curved} | {

@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from elbowroom.certify import certify
+from elbowroom.claim.hints import Hints
 from elbowroom.claim.specification import label_stays
+from elbowroom.claim.stated import Stated
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.proof.kernel.float32 import ANALYSES, Float32Noise, refuse_unfit
-from elbowroom.proof.kernel.prove import Hints, prove
-from elbowroom.proof.kernel.walk import Area, StrictBounds
+from elbowroom.proof.kernel.prove import prove
+from elbowroom.proof.kernel.walk import StrictBounds
 from elbowroom.proof.recheck import check
 from elbowroom.search.bounds.api import verify
 from support import ACTIVATIONS, BLOCKS, SHAPES, Builder, cases, mlp, normal
@@ -199,7 +201,7 @@ def test_this_processor_flushes() -> None:
 
 def outcome(case: Case, parallel: bool, in_onnx: bool = True) -> str:
     """What is claimed of the case; asserts that every run in float32 keeps to it."""
-    net64, area = case.net.cast(F64), Area(case.lower[None], case.upper[None])
+    net64, area = case.net.cast(F64), Stated(case.lower[None], case.upper[None])
     label = net64.decide(net64(((case.lower + case.upper) / 2).reshape(1, *net64.input_shape)))
     task = label_stays(label, net64.n_outputs, net64.decision).cast(F64, "cpu")
     hints = Hints(parallel)
@@ -314,7 +316,7 @@ def margins_at(net: Network, x: Tensor, deployed: str | None) -> Tensor:
     label = net64.decide(net64(wide))
     task = label_stays(label, net.n_outputs).cast(F64, "cpu")
     try:
-        area = Area(wide.flatten(1), wide.flatten(1))
+        area = Stated(wide.flatten(1), wide.flatten(1))
         return prove(net, area, task.rows, task.offset, task.group, deployed=deployed).amin(1)
     except UnsupportedError:
         return torch.full((len(x),), -torch.inf, dtype=F64)

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import elbowroom as er
+from elbowroom.claim.hints import Hints
 from elbowroom.claim.specification import Specification, label_stays, linear_specification
+from elbowroom.claim.stated import Stated
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.proof.kernel.prove import Hints, prove
-from elbowroom.proof.kernel.walk import Area
+from elbowroom.proof.kernel.prove import prove
 from elbowroom.search.bounds.propagate import Propagation, method_named
 from elbowroom.search.regions.input_set import InputSet
 from search.test_reference import reference
@@ -24,12 +25,12 @@ from support import METHODS, cases, magnitudes, networks, normal, regions
 LOSS = 1e-6
 
 
-def area_of(inputs: InputSet) -> Area:
+def area_of(inputs: InputSet) -> Stated:
     if inputs.is_box:
         low, high = inputs.hull()
-        return Area(low.flatten(1), high.flatten(1))
+        return Stated(low.flatten(1), high.flatten(1))
     center, radius = inputs.center.flatten(1), inputs.radius.flatten(1)
-    return Area(center=center, radius=radius, p=inputs.p, basis=inputs.basis)
+    return Stated(center=center, radius=radius, p=inputs.p, basis=inputs.basis)
 
 
 def loss(net: Network, inputs: InputSet, spec: Specification, method: str, margin: str) -> float:

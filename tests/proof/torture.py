@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elbowroom.claim.stated import Stated
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
-from elbowroom.proof.kernel.walk import Area
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Case:
     offset: Tensor
 
     @property
-    def area(self) -> Area:
-        return Area(self.lower[None], self.upper[None])
+    def area(self) -> Stated:
+        return Stated(self.lower[None], self.upper[None])
 
 
 def tensor(a: np.ndarray | list) -> Tensor:

@@ -1,138 +1,134 @@
-"""What a certificate says of its region, on the way to being proved."""
+"""Where an input may be, as a certificate states it: exact numbers, of which something is proved."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from elbowroom.claim.space import Limits
-from elbowroom.proof.kernel.walk import Area
-from elbowroom.search.regions.shapes import Placed, PlacedBox
+from elbowroom.errors import InputError
+
+NORMS = (1, 2, math.inf)  # of regions that can be stated
 
 
-@dataclass
-class Claim:
-    """Regions in float64, `b x n`: boxes by their corners, anything else by centre, radius and basis (`lower` and
-    `upper` then mean nothing)."""
+@dataclass(frozen=True, eq=False)
+class Stated:
+    """A region per input, in float64, taken as exact numbers; all `b x n`.
 
-    lower: Tensor
-    upper: Tensor
-    middle: Tensor | None = None
+    A box by its corners: `lower`, `upper`. Otherwise `center + basis (radius * v)`, `||v||_p <= 1`; `basis`: `n x n`,
+    its columns are directions, or None for the axes.
+    """
+
+    lower: Tensor | None = None
+    upper: Tensor | None = None
+    center: Tensor | None = None
     radius: Tensor | None = None
-    p: float = torch.inf
+    p: float = math.inf
     basis: Tensor | None = None
 
-    @staticmethod
-    def of(region: Placed, theta: Tensor, limits: Limits, boxes: bool) -> Claim:
-        """The regions that `theta` stands for; `boxes`: whether they are stated by their corners."""
-        sides = region.input_set(region.sides(theta))
-        center, radius = sides.center.flatten(1), sides.radius.flatten(1)
-        if not (boxes and isinstance(region, PlacedBox)):
-            return Claim(center - radius, center + radius, center, radius, region.p, sides.basis)
-        down, up = region.extents(theta)
-        x, free = region.room.x, limits.free
-        lower, upper = x - down, x + up
-        # Rounded inwards, so that no extent exceeds its cap.
-        lower = torch.where(x - lower > down, torch.nextafter(lower, x), lower)
-        upper = torch.where(upper - x > up, torch.nextafter(upper, x), upper)
-        lower = torch.where(free, torch.maximum(lower, limits.lowest), x)
-        upper = torch.where(free, torch.minimum(upper, limits.highest), x)
-        return Claim(lower, upper)
+    def __len__(self) -> int:
+        return len(self._ends[0])
 
-    def take(self, index: Tensor) -> Claim:
-        middle = None if self.middle is None else self.middle[index]
-        radius = None if self.radius is None else self.radius[index]
-        return Claim(self.lower[index], self.upper[index], middle, radius, self.p, self.basis)
+    @property
+    def is_box(self) -> bool:
+        return self.lower is not None and self.upper is not None
 
-    def scaled(self, x: Tensor, factor: Tensor) -> Claim:
-        """The regions shrunk about their inputs by `factor`, `b`, at most 1: all sides alike, those cut to the domain
-        included. They lie in the regions they were, whatever rounding does."""
+    @property
+    def _ends(self) -> tuple[Tensor, Tensor]:
+        """The corners, or centre and radius."""
+        ends = (self.lower, self.upper) if self.is_box else (self.center, self.radius)
+        assert ends[0] is not None and ends[1] is not None
+        return ends[0], ends[1]
+
+    def _with(self, first: Tensor, second: Tensor) -> Stated:
+        if self.is_box:
+            return replace(self, lower=first, upper=second)
+        return replace(self, center=first, radius=second)
+
+    def take(self, index: Tensor) -> Stated:
+        """The regions of some inputs."""
+        first, second = self._ends
+        return self._with(first[index], second[index])
+
+    def put(self, index: Tensor, other: Stated) -> None:
+        """Replaces some of the regions by those of `other`, in place."""
+        for own, new in zip(self._ends, other._ends):
+            own[index] = new
+
+    def sensible(self) -> Tensor:
+        """Which inputs' regions are what they say, `b`: corners in order, radii that are not negative, no NaN."""
+        first, second = self._ends
+        good = first <= second if self.is_box else torch.isfinite(first) & (second >= 0)
+        return good.all(1)
+
+    def middle(self) -> Tensor:
+        """The centre; of a box, rounded, but inside."""
+        first, second = self._ends
+        # Halves of subnormal numbers are rounded, and may leave the box.
+        return torch.minimum(torch.maximum(first / 2 + second / 2, first), second) if self.is_box else first
+
+    def half_widths(self) -> Tensor:
+        """Half the width of a box, rounded inwards; the radii of the others."""
+        first, second = self._ends
+        if not self.is_box:
+            return second
+        half = second / 2 - first / 2
+        return torch.where(half > 0, torch.nextafter(half, torch.zeros_like(half)), 0.0)
+
+    def scaled(self, x: Tensor, factor: Tensor) -> Stated:
+        """The regions shrunk about their inputs `x`, `b x n`, by `factor`, `b`, at most 1: all sides alike, those cut
+        to the domain included. They lie in the regions they were, whatever rounding does."""
         f = factor[:, None]
+        first, second = self._ends
 
         def towards(t: Tensor) -> Tensor:
             return torch.where(f < 1, x + f * (t - x), t)
 
-        lower, upper = torch.maximum(towards(self.lower), self.lower), torch.minimum(towards(self.upper), self.upper)
-        middle = None if self.middle is None else towards(self.middle)
-        radius = None if self.radius is None else f * self.radius
-        return Claim(lower, upper, middle, radius, self.p, self.basis)
-
-    def put(self, index: Tensor, other: Claim) -> None:
-        """Replaces some of the regions by those of `other`."""
-        for name in ("lower", "upper", "middle", "radius"):
-            t = getattr(self, name)
-            if t is not None:
-                t[index] = getattr(other, name)
+        if self.is_box:
+            return self._with(torch.maximum(towards(first), first), torch.minimum(towards(second), second))
+        return self._with(towards(first), f * second)
 
     def thinnest(self, x: Tensor, free: Tensor) -> Tensor:
         """By how many powers of 2 the regions can shrink before float64 holds no number beside `x`, `b`: of boxes. (The
         extents of the others are numbers by themselves.)"""
-        if self.radius is not None:
+        if not self.is_box:
             return torch.full_like(x[:, 0], torch.inf)
         grain = (torch.finfo(x.dtype).eps * x.abs()).clamp_min(torch.finfo(x.dtype).tiny)
         return torch.where(free, self.half_widths() / grain, torch.inf).amin(1).log2()
 
-    def area(self) -> Area:
-        if self.middle is None:
-            return Area(self.lower, self.upper)
-        return Area(center=self.middle, radius=self.radius, p=self.p, basis=self.basis)
-
-    def center(self) -> Tensor:
-        if self.middle is not None:
-            return self.middle
-        # Halves of subnormal numbers are rounded, and may leave the box.
-        return torch.minimum(torch.maximum(self.lower / 2 + self.upper / 2, self.lower), self.upper)
-
-    def half_widths(self) -> Tensor:
-        """Rounded inwards."""
-        if self.radius is not None:
-            return self.radius
-        half = self.upper / 2 - self.lower / 2
-        return torch.where(half > 0, torch.nextafter(half, torch.zeros_like(half)), 0.0)
+    def to(self, device: torch.device | str) -> Stated:
+        """In another place."""
+        first, second = (t.to(device) for t in self._ends)
+        return replace(self._with(first, second), basis=None if self.basis is None else self.basis.to(device))
 
 
-# How regions shrink, by powers of 2: the first step, its growth, the last, and how near to the largest they end.
-_FIRST, _GROWTH, _LAST, _NEAR = 1e-7, 4.0, 40.0, 5e-3
+def well_formed(
+    region: Stated, rows: Tensor, offset: Tensor, group: Tensor, n_inputs: int, n_outputs: int
+) -> tuple[Stated, Tensor, Tensor]:
+    """Region, rows and offset in float64, after a look at all shapes; raises `InputError` where they make no claim.
 
-
-def largest_proved(
-    whole: Claim,
-    x: Tensor,
-    free: Tensor,
-    wanted: Tensor,
-    prove: Callable[[Claim, Tensor], Tensor],
-    passes: Callable[[Tensor], Tensor],
-    margins: Tensor,
-) -> tuple[Claim, Tensor, Tensor]:
-    """The largest regions found that are proved, `whole` or smaller; their margins; and how much smaller they are, `b`:
-    zero where nothing was proved.
-
-    `x`, `free`: `b x n`, the inputs and which features may move. `wanted`: `b`, for whom. `prove`: from some regions
-    and the numbers of their inputs to margins, `passes`: from those to which will do. `margins`: `b x g`, filled in.
-    First by steps that grow, tiny ones for what rounding took, then by halving the gap between the last that was
-    refused and the first that was proved. Proofs need not be monotone in the size: what is returned was proved.
+    `rows`: `b x t x k` (or `1 x ...`), `offset`: `b x t`, `group`: `t`; see `Specification`.
     """
-    claim = whole.scaled(x, torch.ones_like(x[:, 0]))
-    # Of each factor 2^-t: the last t refused, the least t proved, the next to try, the last worth trying.
-    refused, proved = x.new_zeros(len(x)), x.new_full((len(x),), torch.inf)
-    trial, last = refused.clone(), whole.thinnest(x, free).clamp(0, _LAST)
-    pending = wanted.nonzero().squeeze(1)
-    while len(pending):
-        part = whole.take(pending).scaled(x[pending], torch.exp2(-trial[pending]))
-        found = prove(part, pending)
-        # A region too thin for float64 in some free feature is no region.
-        ok = passes(found) & ((part.half_widths() > 0) | ~free[pending]).all(1)
-        good, bad = pending[ok], pending[~ok]
-        margins[good], proved[good], refused[bad] = found[ok], trial[good], trial[bad]
-        claim.put(good, part.take(ok))
-        step = torch.where(refused > 0, _GROWTH * refused, _FIRST)
-        trial = torch.where(proved.isfinite(), (refused + proved) / 2, torch.minimum(step, last))
-        ended = (proved - refused <= _NEAR) | (proved.isinf() & (refused >= last))
-        pending = pending[~ended[pending]]
-    return claim, margins, torch.exp2(-proved)
-
-
-__all__ = ["Claim", "largest_proved"]
+    pair = ("lower", "upper") if region.is_box else ("center", "radius")
+    batch = -1 if getattr(region, pair[0]) is None else len(getattr(region, pair[0]))
+    for name in pair:
+        t = getattr(region, name)
+        if t is None or tuple(t.shape) != (batch, n_inputs) or not t.is_floating_point():
+            raise InputError(f"the region needs {name}: numbers, one row of {n_inputs} per input")
+    if region.p not in NORMS:
+        raise InputError(f"a region has the norm 1, 2 or infinity, not {region.p}")
+    if region.is_box and (region.basis is not None or region.p != math.inf):
+        raise InputError("a box given by its corners has no basis, and no other norm")
+    if region.basis is not None and tuple(region.basis.shape) != (n_inputs, n_inputs):
+        raise InputError(f"the basis has shape {tuple(region.basis.shape)}, not {(n_inputs, n_inputs)}")
+    if rows.dim() != 3 or rows.shape[0] not in (1, batch) or rows.shape[2] != n_outputs or not rows.shape[1]:
+        raise InputError(f"rows of shape {tuple(rows.shape)} do not fit {batch} inputs and {n_outputs} outputs")
+    if offset.shape != rows.shape[:2]:
+        raise InputError(f"offsets of shape {tuple(offset.shape)} do not fit rows of shape {tuple(rows.shape)}")
+    if group.shape != rows.shape[1:2] or bool((group < 0).any()):
+        raise InputError("group needs one number per row, counted from 0")
+    first, second = (t.double() for t in region._ends)
+    basis = None if region.basis is None else region.basis.double()
+    return replace(region._with(first, second), basis=basis), rows.double(), offset.double()

@@ -1,56 +1,52 @@
 """The slow third opinion: the same claim proved in balls of 128 bits (Arb, through python-flint).
 
 Own code from end to end: forward intervals and backward rows, one input after the other, every affine operation as a
-dense matrix of its exact coefficients. Nothing is rounded that is not enclosed, so there are no error terms to get
-wrong. For graphs of affine operations with ReLU, sigmoid, tanh, arctan and max-pooling.
+dense matrix of its exact coefficients, which are read off the forward pass itself: one-hot inputs, of which every sum
+has one term. Nothing is rounded that is not enclosed, so there are no error terms to get wrong. For graphs of affine
+operations with ReLU, sigmoid, tanh, arctan and max-pooling.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from elbowroom.errors import ElbowroomError, InputError, UnsupportedError
+from elbowroom.claim.hints import Hints
+from elbowroom.claim.stated import Stated, well_formed
+from elbowroom.errors import ElbowroomError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network, Node
-from elbowroom.proof.kernel.prove import NORMS, Hints
-from elbowroom.proof.kernel.walk import Area
 
 BITS = 128
-_MOVES = (ops.Reshape, ops.Transpose, ops.Slice, ops.Pad, ops.Concat)
-_AVERAGES = (ops.AvgPool, ops.Mean)
-_POINTWISE = (ops.Scale, ops.Divide, ops.Shift, ops.BatchNorm)
-_CURVES = (ops.Sigmoid, ops.Tanh, ops.Arctan)
-COVERED = (ops.Linear, ops.Conv, ops.Add, ops.ReLU, ops.MaxPool, *_MOVES, *_AVERAGES, *_POINTWISE, *_CURVES)
 Balls = list[Any]  # of flint.arb
 
 
 def prove_arb(
-    net: Network, area: Area, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints | None = None
+    net: Network, region: Stated, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints | None = None
 ) -> Tensor:
-    """As `prove`: numbers below the specification's groups on the whole area, `b x g`; minus infinity: not proved."""
+    """As `prove`: numbers below the specification's groups on the whole region, `b x g`; minus infinity: not proved."""
     _flint()
-    missing = [f"{n.name}: {n.op.name}" for n in net.nodes[1:] if type(n.op) not in COVERED]
+    missing = [f"{n.name}: {n.op.name}{_why(type(n.op))}" for n in net.nodes[1:] if not _covered(n.op)]
     missing += [] if type(net) is Network else [type(net).__name__]
     if missing:
         raise UnsupportedError("the proof in ball arithmetic does not cover " + "; ".join(missing))
-    if area.p not in NORMS:
-        raise InputError(f"the proof in ball arithmetic knows the norms 1, 2 and infinity, not {area.p}")
-    sensible = area.sensible().tolist()
+    region, rows, offset = well_formed(region.to("cpu"), rows.cpu(), offset.cpu(), group, net.n_inputs, net.n_outputs)
+    sensible = region.sensible().tolist()
     batch, groups = len(sensible), int(group.max()) + 1
-    rows, offset = (t.double().cpu().expand(batch, *t.shape[1:]) for t in (rows, offset))
+    rows, offset = (t.expand(batch, *t.shape[1:]) for t in (rows, offset))
     out = torch.full((batch, groups), -torch.inf, dtype=torch.float64)
     with _precision(BITS):
         layers = [_layer(net, node) for node in net.nodes]
         for b in range(batch):
             if not sensible[b]:
                 continue
-            work = _Bounds(net, layers, _Set(area, b), hints or Hints())
+            work = _Bounds(net, layers, _Balls(region, b), hints or Hints())
             for t, value in enumerate(work.margins(rows[b].tolist(), offset[b].tolist())):
                 g = int(group[t])
                 out[b, g] = max(float(out[b, g]), _float_below(value))
@@ -113,51 +109,82 @@ def _entries(matrix: Any) -> tuple[bool, bool]:
     return all(len(row) < 2 for row in filled), len(set(columns)) == len(columns)
 
 
+def _covered(op: ops.Operation) -> bool:
+    return type(op) in AFFINE or type(op) in CURVES or type(op) is ops.MaxPool
+
+
+def _why(kind: type) -> str:
+    return f" ({LACKS[kind]})" if kind in LACKS else ""
+
+
 def _layer(net: Network, node: Node) -> _Layer | None:
-    op = node.op
-    if not isinstance(op, ops.Affine):
+    if type(node.op) not in AFFINE:
         return None
-    arb = _flint().arb
     shapes = [net.nodes[j].shape for j in node.inputs]
-    wide = op.map_tensors(lambda t: t.detach().double().cpu())
-    if isinstance(wide, ops.Linear | ops.Conv):
-        # Applied to one-hot vectors, every sum has one term that is not zero: the entries are the weights themselves.
-        bias = torch.zeros(1, dtype=torch.float64) if wide.bias is None else wide.bias
-        spread = bias.reshape(-1, *[1] * (len(node.shape) - 1)) if isinstance(wide, ops.Conv) else bias
-        return _Layer([_matrix(_transposed(_one_hot(wide, shapes, 0)))], _balls(spread.expand(node.shape)))
-    if isinstance(wide, ops.Add):
-        ones = ops.Add(tuple(1.0 for _ in wide.signs))
-        matrices = []
-        for j, sign in enumerate(wide.signs):
-            entries = _transposed(_one_hot(ones, shapes, j))
-            matrices.append(_matrix(entries) * arb(float(sign)))
-        return _Layer(matrices, [arb(0)] * node.size)
-    if isinstance(wide, _MOVES):
-        matrices = [_matrix(_transposed(_one_hot(wide, shapes, j))) for j in range(len(shapes))]
-        zeros = [torch.zeros(1, *s, dtype=torch.float64) for s in shapes]
-        return _Layer(matrices, _balls(wide(*zeros)))
-    if isinstance(wide, _AVERAGES):
-        found = _one_hot(wide, shapes, 0)
-        # Each coefficient is one over a whole number of entries.
-        exact = {v: arb(1) / round(1 / v) if v else arb(0) for v in {v for row in found for v in row.tolist()}}
-        entries = [[exact[v] for v in row] for row in found.T.tolist()]
-        return _Layer([_matrix(entries)], [arb(0)] * node.size)
-    assert isinstance(wide, _POINTWISE)
-    factor, added = _pointwise(wide, node.shape)
-    source = torch.arange(math.prod(shapes[0])).reshape(shapes[0]).expand(node.shape).flatten().tolist()
-    zero = arb(0)
-    entries = [[zero] * math.prod(shapes[0]) for _ in range(node.size)]
+    return AFFINE[type(node.op)](node.op.map_tensors(lambda t: t.detach().double().cpu()), node.shape, shapes)
+
+
+def _products(op: Any, shape: ops.Shape, shapes: Sequence[ops.Shape]) -> _Layer:
+    """Linear and Conv: without their bias, one-hot inputs give the weights themselves."""
+    entries = _transposed(_one_hot(dataclasses.replace(op, bias=None), shapes, 0))
+    bias = torch.zeros(1, dtype=torch.float64) if op.bias is None else op.bias
+    spread = bias.reshape(-1, *[1] * (len(shape) - 1)) if type(op) is ops.Conv else bias
+    return _Layer([_matrix(entries)], _balls(spread.expand(shape)))
+
+
+def _addition(op: Any, shape: ops.Shape, shapes: Sequence[ops.Shape]) -> _Layer:
+    arb, ones = _flint().arb, ops.Add(tuple(1.0 for _ in op.signs))
+    matrices = [_matrix(_transposed(_one_hot(ones, shapes, j))) * arb(float(s)) for j, s in enumerate(op.signs)]
+    return _Layer(matrices, [arb(0)] * math.prod(shape))
+
+
+def _move(op: Any, shape: ops.Shape, shapes: Sequence[ops.Shape]) -> _Layer:
+    plain = dataclasses.replace(op, value=0.0) if type(op) is ops.Pad else op
+    matrices = [_matrix(_transposed(_one_hot(plain, shapes, j))) for j in range(len(shapes))]
+    return _Layer(matrices, _balls(op(*(torch.zeros(1, *s, dtype=torch.float64) for s in shapes))))
+
+
+def _average(op: Any, shape: ops.Shape, shapes: Sequence[ops.Shape]) -> _Layer:
+    arb, found = _flint().arb, _one_hot(op, shapes, 0)
+    # Each coefficient is one over a whole number of entries.
+    exact = {v: arb(1) / round(1 / v) if v else arb(0) for v in {v for row in found for v in row.tolist()}}
+    return _Layer([_matrix([[exact[v] for v in row] for row in found.T.tolist()])], [arb(0)] * math.prod(shape))
+
+
+def _entrywise(op: Any, shape: ops.Shape, shapes: Sequence[ops.Shape]) -> _Layer:
+    """Scale, Divide, Shift and BatchNorm: a factor and a summand for every output, and the entry that it reads."""
+    factor, added = _pointwise(op, shape)
+    source = torch.arange(math.prod(shapes[0])).reshape(shapes[0]).expand(shape).flatten().tolist()
+    zero = _flint().arb(0)
+    entries = [[zero] * math.prod(shapes[0]) for _ in source]
     for i, j in enumerate(source):
         entries[i][j] = factor[i]
     return _Layer([_matrix(entries)], added)
 
 
-def _one_hot(op: ops.Affine, shapes: Sequence[ops.Shape], j: int) -> Tensor:
-    """The linear part applied to every one-hot vector of input j, the other inputs zero: `in x out`."""
+AFFINE: dict[type[ops.Operation], Callable[[Any, ops.Shape, Sequence[ops.Shape]], _Layer]] = {
+    **dict.fromkeys((ops.Linear, ops.Conv), _products),
+    ops.Add: _addition,
+    **dict.fromkeys((ops.Reshape, ops.Transpose, ops.Slice, ops.Pad, ops.Concat), _move),
+    **dict.fromkeys((ops.AvgPool, ops.Mean), _average),
+    **dict.fromkeys((ops.Scale, ops.Divide, ops.Shift, ops.BatchNorm), _entrywise),
+}
+
+
+def _one_hot(op: Any, shapes: Sequence[ops.Shape], j: int) -> Tensor:
+    """An operation without an offset applied to every one-hot vector of input j, the others zero: `in x out`."""
     size = math.prod(shapes[j])
     given = [torch.zeros(size, *s, dtype=torch.float64) for s in shapes]
     given[j] = torch.eye(size, dtype=torch.float64).reshape(size, *shapes[j])
-    return op.linear(*given).flatten(1)
+    found: Tensor = op(*given)
+    return found.flatten(1)
+
+
+def _windows(op: ops.MaxPool, spatial: Sequence[int]) -> list[list[int]]:
+    """The places that each output of one channel looks at: those where a one among zeros is the largest."""
+    size = math.prod(spatial)
+    seen = op(torch.eye(size, dtype=torch.float64).reshape(size, 1, *spatial)).flatten(1)
+    return [column.nonzero().flatten().tolist() for column in (seen == 1).T]
 
 
 def _transposed(t: Tensor) -> list[Balls]:
@@ -187,18 +214,18 @@ def _pointwise(op: Any, shape: ops.Shape) -> tuple[Balls, Balls]:
 # --- the region
 
 
-class _Set:
-    """One input's region: a box by its corners, or `center + basis (radius * v)`, `||v||_p <= 1`."""
+class _Balls:
+    """One input's region in balls: a box by its corners, or `center + basis (radius * v)`, `||v||_p <= 1`."""
 
-    def __init__(self, area: Area, b: int) -> None:
-        self.p = area.p
-        self.basis = None if area.basis is None else _matrix([_balls(row) for row in area.basis])
-        if area.lower is not None and area.upper is not None:
-            self.lower, self.upper = _balls(area.lower[b]), _balls(area.upper[b])
+    def __init__(self, stated: Stated, b: int) -> None:
+        self.p = stated.p
+        self.basis = None if stated.basis is None else _matrix([_balls(row) for row in stated.basis])
+        if stated.lower is not None and stated.upper is not None:
+            self.lower, self.upper = _balls(stated.lower[b]), _balls(stated.upper[b])
             self.center: Balls | None = None
             return
-        assert area.center is not None and area.radius is not None
-        self.center, self.radius = _balls(area.center[b]), _balls(area.radius[b])
+        assert stated.center is not None and stated.radius is not None
+        self.center, self.radius = _balls(stated.center[b]), _balls(stated.radius[b])
         units = [[_flint().arb(int(i == k)) for k in range(len(self.center))] for i in range(len(self.center))]
         self.lower = [v.lower() for v in self.least(units)]
         self.upper = [(-v).upper() for v in self.least([[-v for v in row] for row in units])]
@@ -263,7 +290,7 @@ class _Lines(NamedTuple):
 class _Bounds:
     """Intervals of every node (exact ends) and lines of every activation, over one region."""
 
-    def __init__(self, net: Network, layers: list[_Layer | None], region: _Set, hints: Hints) -> None:
+    def __init__(self, net: Network, layers: list[_Layer | None], region: _Balls, hints: Hints) -> None:
         self.net, self.layers, self.region, self.hints = net, layers, region, hints
         self.lower, self.upper = [region.lower], [region.upper]
         self.lines: dict[int, _Lines] = {}
@@ -295,22 +322,22 @@ class _Bounds:
                     high[k] -= _least([-v for v in row], self.lower[j], self.upper[j])
             return low, high
         l, u = self.lower[node.inputs[0]], self.upper[node.inputs[0]]
-        if isinstance(node.op, ops.MaxPool):
-            return self._pool(i, l, u)
-        found = [_relax(node.op, a, b, self.hints.parallel) for a, b in zip(l, u)]
+        if type(node.op) is ops.MaxPool:
+            return self._pool(i, node.op, l, u)
+        curve = CURVES[type(node.op)]
+        found = [_relax(curve, a, b, self.hints.parallel) for a, b in zip(l, u)]
         k_l, m_l, k_u, m_u = (list(t) for t in zip(*found))
         self.lines[i] = _Lines(k_l, m_l, k_u, m_u, list(range(len(l))))
-        return [_value(node.op, v) for v in l], [_value(node.op, v) for v in u]
+        return [curve.value(v) for v in l], [curve.value(v) for v in u]
 
-    def _pool(self, i: int, l: Balls, u: Balls) -> tuple[Balls, Balls]:
+    def _pool(self, i: int, op: ops.MaxPool, l: Balls, u: Balls) -> tuple[Balls, Balls]:
         node = self.net.nodes[i]
-        assert isinstance(node.op, ops.MaxPool)
         channels, *spatial = self.net.nodes[node.inputs[0]].shape
         arb, size = _flint().arb, math.prod(spatial)
-        found = []
+        found, seen = [], _windows(op, spatial)
         for c in range(channels):
-            for window in node.op.windows((channels, *spatial)).tolist():
-                places = [c * size + w for w in window if w >= 0]
+            for window in seen:
+                places = [c * size + w for w in window]
                 if not places:
                     raise UnsupportedError(f"{node.name}: a window of this MaxPool lies in the padding alone")
                 j = max(places, key=lambda p: float(l[p]))
@@ -399,89 +426,112 @@ class _Bounds:
 # --- activations
 
 
-def _value(op: Any, x: Any) -> Any:
-    arb = _flint().arb
-    match op:
-        case ops.ReLU():
-            return x.max(arb(0))
-        case ops.Sigmoid():
-            return 1 / (1 + (-x).exp())
-        case ops.Tanh():
-            return x.tanh()
-    return x.atan()
+class Curve(NamedTuple):
+    """A monotone function, odd up to a constant and concave for x > 0 (or ReLU).
+
+    `value`: in balls. `where`: the x >= 0 at which the derivative is k, an exact positive number, None where it is
+    nowhere. `plain`: value and slope in floating point, good enough to propose slopes.
+    """
+
+    value: Callable[[Any], Any]
+    where: Callable[[Any], Any] | None = None
+    plain: Callable[[float], tuple[float, float]] | None = None
 
 
-def _relax(op: Any, l: Any, u: Any, parallel: bool) -> tuple[Any, Any, Any, Any]:
+def _sigmoid_where(k: Any) -> Any:
+    inside = 1 - 4 * k
+    return ((1 + inside.sqrt()) ** 2 / (4 * k)).log() if inside >= 0 else None
+
+
+def _tanh_where(k: Any) -> Any:
+    inside = 1 - k
+    return ((1 + inside.sqrt()) ** 2 / k).log() / 2 if inside >= 0 else None
+
+
+def _arctan_where(k: Any) -> Any:
+    return (1 / k - 1).sqrt() if k <= 1 else None
+
+
+def _sigmoid_plain(x: float) -> tuple[float, float]:
+    e = math.exp(-abs(x))
+    return (1 / (1 + e) if x > 0 else e / (1 + e)), e / (1 + e) ** 2
+
+
+def _tanh_plain(x: float) -> tuple[float, float]:
+    return math.tanh(x), 1 / math.cosh(min(abs(x), 350.0)) ** 2
+
+
+def _arctan_plain(x: float) -> tuple[float, float]:
+    return math.atan(x), 1 / (1 + x * x)
+
+
+CURVES: dict[type[ops.Operation], Curve] = {
+    ops.ReLU: Curve(lambda x: x.max(_flint().arb(0))),
+    ops.Sigmoid: Curve(lambda x: 1 / (1 + (-x).exp()), _sigmoid_where, _sigmoid_plain),
+    ops.Tanh: Curve(lambda x: x.tanh(), _tanh_where, _tanh_plain),
+    ops.Arctan: Curve(lambda x: x.atan(), _arctan_where, _arctan_plain),
+}
+# What has no row here, and why.
+LACKS: dict[type[ops.Operation], str] = {
+    ops.LeakyReLU: "its lines are not written in balls",
+    ops.Clip: "its lines are not written in balls",
+    ops.ELU: "it is not odd, as the curves here are",
+    ops.Softplus: "it is not odd, as the curves here are",
+    ops.SiLU: "it is not monotone",
+    ops.GELU: "it is not monotone",
+}
+
+
+def _relax(curve: Curve, l: Any, u: Any, parallel: bool) -> tuple[Any, Any, Any, Any]:
     """Lines of one neuron on `[l, u]`, with the slopes the float64 check would take: `k_l, m_l, k_u, m_u`."""
     arb = _flint().arb
     zero, one = arb(0), arb(1)
-    if isinstance(op, ops.ReLU):
+    if curve.where is None or curve.plain is None:  # ReLU
         if u <= 0:
             return zero, zero, zero, zero
         if l >= 0:
             return one, zero, one, zero
         chord = u / (u - l)
         return chord if parallel else (one if l + u > 0 else zero), zero, chord, -l * chord
-    slopes = _slopes(op, float(l), float(u), parallel)
+    slopes = _slopes(curve.plain, float(l), float(u), parallel)
     k_l, k_u = (arb(k if math.isfinite(k) else 0.0) for k in slopes)
-    low, high = _extremes(op, k_l, l, u), _extremes(op, k_u, l, u)
+    low, high = (_extremes(curve.value, curve.where, k, l, u) for k in (k_l, k_u))
     return k_l, _smallest(low), k_u, _largest(high)
 
 
-def _extremes(op: Any, k: Any, l: Any, u: Any) -> Balls:
+def _extremes(value: Callable[[Any], Any], where: Callable[[Any], Any], k: Any, l: Any, u: Any) -> Balls:
     """`sigma(x) - k x` at the ends of `[l, u]` and where its derivative vanishes in between; k is an exact number."""
     points = [l, u]
-    if k > 0:
-        match op:
-            case ops.Sigmoid():
-                inside = 1 - 4 * k
-                where = ((1 + inside.sqrt()) ** 2 / (4 * k)).log() if inside >= 0 else None
-            case ops.Tanh():
-                inside = 1 - k
-                where = ((1 + inside.sqrt()) ** 2 / k).log() / 2 if inside >= 0 else None
-            case _:
-                inside = 1 / k - 1
-                where = inside.sqrt() if k <= 1 else None
-        if where is not None:
-            points += [p for p in (where, -where) if not (p < l or p > u)]
-    return [_value(op, p) - k * p for p in points]
+    at = where(k) if k > 0 else None
+    if at is not None:
+        points += [p for p in (at, -at) if not (p < l or p > u)]
+    return [value(p) - k * p for p in points]
 
 
-def _plain(op: Any, x: float) -> tuple[float, float]:
-    """Value and slope in floating point: good enough to propose slopes."""
-    if isinstance(op, ops.Arctan):
-        return math.atan(x), 1 / (1 + x * x)
-    if isinstance(op, ops.Tanh):
-        return math.tanh(x), 1 / math.cosh(min(abs(x), 350.0)) ** 2
-    e = math.exp(-abs(x))
-    return (1 / (1 + e) if x > 0 else e / (1 + e)), e / (1 + e) ** 2
-
-
-def _slopes(op: Any, l: float, u: float, parallel: bool) -> tuple[float, float]:
+def _slopes(plain: Callable[[float], tuple[float, float]], l: float, u: float, parallel: bool) -> tuple[float, float]:
     """Chord, or slopes of the convex and the concave envelope at the midpoint; proposals only."""
     if not (math.isfinite(l) and math.isfinite(u)):
         return 0.0, 0.0
     mid, width = l / 2 + u / 2, u - l
-    tangent = _plain(op, mid)[1]
     narrow = width <= 1e-5 * max(abs(l), abs(u), 1.0)
-    chord = tangent if narrow else (_plain(op, u)[0] - _plain(op, l)[0]) / width
+    chord = plain(mid)[1] if narrow else (plain(u)[0] - plain(l)[0]) / width
     if parallel:
         return chord, chord
     # Below is above, seen from the other side: all these functions are odd, up to a constant.
-    return _upper_slope(op, -u, -l, chord), _upper_slope(op, l, u, chord)
+    return _upper_slope(plain, -u, -l, chord), _upper_slope(plain, l, u, chord)
 
 
-def _upper_slope(op: Any, l: float, u: float, chord: float) -> float:
+def _upper_slope(plain: Callable[[float], tuple[float, float]], l: float, u: float, chord: float) -> float:
     mid = l / 2 + u / 2
     if u <= 0:
         return chord
     if l >= 0:
-        return _plain(op, mid)[1]
+        return plain(mid)[1]
 
     def short(d: float) -> bool:
         """Whether the tangent at d passes above the point at l."""
-        value, slope = _plain(op, d)
-        return slope * (d - l) < value - _plain(op, l)[0]
+        value, slope = plain(d)
+        return slope * (d - l) < value - plain(l)[0]
 
     if not short(u):
         return chord
@@ -489,4 +539,4 @@ def _upper_slope(op: Any, l: float, u: float, chord: float) -> float:
     for _ in range(60):
         d = near / 2 + away / 2
         near, away = (near, d) if short(d) else (d, away)
-    return _plain(op, max(away, mid))[1]
+    return plain(max(away, mid))[1]

@@ -11,19 +11,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from elbowroom.certificates.result import NORMS, Certificates
+from elbowroom.claim.hints import Hints
+from elbowroom.claim.stated import Stated
 from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
-from elbowroom.proof.kernel.prove import DEPLOYED, Hints, prove
-from elbowroom.proof.kernel.walk import Area
+from elbowroom.proof.arb import prove_arb
+from elbowroom.proof.kernel.prove import DEPLOYED, prove
 
 ARITHMETICS = ("float64", "arb")
 BATCH = 64
@@ -32,7 +33,7 @@ _NEAR = 1e-9  # how far an input may be outside a rotated region, whose centre i
 _ROUNDED = 2.0**-50  # relative: what rounding a corner's half or middle costs at most
 _SAME = 1e-9  # relative: sizes that differ by no more are the same, computed in another order
 
-Prove = Callable[[Area, Tensor, Tensor, Tensor, Hints], Tensor]
+Prove = Callable[[Stated, Tensor, Tensor, Tensor, Hints], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,18 +144,16 @@ def _attempts(
     """
     hints = Hints.of(certs.settings["bounds"], certs.settings["margin"])
 
-    def strict(area: Area, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints) -> Tensor:
-        moved: dict[str, Any] = {name: t.to(device) for name, t in vars(area).items() if isinstance(t, Tensor)}
+    def strict(region: Stated, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints) -> Tensor:
         rows, offset, group = (t.to(device) for t in (rows, offset, group))
-        return prove(net, replace(area, **moved), rows, offset, group, hints, deployed).cpu()
+        return prove(net, region.to(device), rows, offset, group, hints, deployed).cpu()
 
     if arithmetic == "float64":
         return strict, [hints, Hints(not hints.parallel, logits=True)]
-    from elbowroom.proof.arb import prove_arb
 
-    def by_arb(area: Area, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints) -> Tensor:
-        found = prove_arb(net, area, rows, offset, group, hints)
-        return torch.minimum(found, strict(area, rows, offset, group, hints)) if deployed else found
+    def by_arb(region: Stated, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints) -> Tensor:
+        found = prove_arb(net, region, rows, offset, group, hints)
+        return torch.minimum(found, strict(region, rows, offset, group, hints)) if deployed else found
 
     return by_arb, [hints]
 
@@ -255,20 +254,20 @@ def _prove_again(
 ) -> tuple[Tensor, Tensor]:
     """Margins proved for some of the certificates, `b x g`, and which of them pass, `b`."""
     rows, offset, group = _specification(certs, net, index)
-    area = _area(certs, index)
-    margins = prover(area, rows, offset, group, hints[0])
+    region = _region(certs, index)
+    margins = prover(region, rows, offset, group, hints[0])
     passed = (margins > 0).all(1)
     for other in hints[1:]:
         left = (~passed).nonzero().squeeze(1)
         if len(left):
-            again = prover(area.take(left), _part(rows, left), _part(offset, left), group, other)
+            again = prover(region.take(left), _part(rows, left), _part(offset, left), group, other)
             margins[left] = torch.maximum(margins[left], again)
             passed = (margins > 0).all(1)
     off = (certs.center[index] != certs.x[index]).flatten(1).any(1) & passed
     if certs.lower is None and bool(off.any()):
         chosen = off.nonzero().squeeze(1)
         point = certs.x[index][chosen].flatten(1)
-        there = prover(Area(point, point), _part(rows, chosen), _part(offset, chosen), group, hints[0])
+        there = prover(Stated(point, point), _part(rows, chosen), _part(offset, chosen), group, hints[0])
         passed[chosen] = (there > 0).all(1)
     return margins, passed
 
@@ -277,11 +276,11 @@ def _part(t: Tensor, index: Tensor) -> Tensor:
     return t if len(t) == 1 else t[index]
 
 
-def _area(certs: Certificates, index: Tensor) -> Area:
+def _region(certs: Certificates, index: Tensor) -> Stated:
     if certs.lower is not None and certs.upper is not None:
-        return Area(certs.lower[index].flatten(1), certs.upper[index].flatten(1))
+        return Stated(certs.lower[index].flatten(1), certs.upper[index].flatten(1))
     center, radius = certs.center[index].flatten(1), certs.eps[index].flatten(1)
-    return Area(center=center, radius=radius, p=NORMS[certs.settings["p"]], basis=certs.basis)
+    return Stated(center=center, radius=radius, p=NORMS[certs.settings["p"]], basis=certs.basis)
 
 
 def _specification(certs: Certificates, net: Network, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
-from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.rounding import SAFE, U, down, up
 
 # What is trusted of the mathematical library: exp, expm1, log1p, tanh, atan, erfc and divisions built on them are
@@ -62,12 +61,6 @@ class Smooth:
     def tiny(self, op: Any) -> float:
         """An absolute error where something underflowed."""
         return TINY * max(1.0, self.factor(op))
-
-
-def unfit(net: Network) -> list[str]:
-    """Reasons, node by node, why the network's activations have no enclosure here."""
-    others = (n for n in net.nodes[1:] if not isinstance(n.op, ops.Affine) and type(n.op) is not ops.MaxPool)
-    return [f"{n.name}: {n.op.name} has no enclosure" for n in others if type(n.op) not in TABLE]
 
 
 def interval(op: ops.Activation, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,8 +20,8 @@ from torch import Tensor
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network, Node
-from elbowroom.proof.kernel import affine
 from elbowroom.proof.kernel.rounding import FLOAT32, SAFE
+from elbowroom.proof.kernel.rows import AFFINE, size_of_offset
 
 # What is assumed of float32 activations: this far off, relative to the value and absolutely. The products x Phi(x) and
 # x sigmoid(x) multiply the gate's own error by x before it vanishes (measured: docs/soundness.md).
@@ -129,14 +129,14 @@ def _vanishing(size: Tensor) -> Tensor:
 def _sum(node: Node, shapes: list[ops.Shape], sizes: list[Tensor], result: Tensor) -> Error:
     """`sum_k w_k x_k + b`: roundings; flushed coefficients and inputs, each times the other; flushed intermediates."""
     op: Any = node.op
-    count = affine.terms(node, shapes).forward
-    absolute = op.absolute()
-    through = absolute.linear(*sizes) + affine.size_of_offset(node, result)
-    lost = absolute.linear(*map(_may_vanish, sizes))
+    row = AFFINE[type(op)]
+    count = row.terms(op, node.shape, shapes).forward
+    through = row.sizes(op, *sizes) + size_of_offset(op, result)
+    lost = row.sizes(op, *map(_may_vanish, sizes))
     if isinstance(op, ops.Add):
-        lost = lost + absolute.linear(*(s * (abs(sign) < _ETA) for s, sign in zip(sizes, op.signs)))
+        lost = lost + row.sizes(op, *(s * (abs(sign) < _ETA) for s, sign in zip(sizes, op.signs)))
     elif isinstance(op, ops.Linear | ops.Conv | ops.Scale):
-        lost = lost + absolute.map_tensors(_vanishing).linear(*sizes)
+        lost = lost + row.sizes(op.map_tensors(lambda t: _vanishing(t.abs())), *sizes)
     # Scalars (signs of an addition, 1/k of a pooling, a reciprocal) are rounded too: a few more roundings.
     noise = FLOAT32.gamma(count + 8) * through + 2 * lost + 8 * (count + 4) * _ETA
     # An average's sum, before it is divided, is larger.
@@ -156,7 +156,7 @@ def _batch_norm(node: Node, shapes: list[ops.Shape], sizes: list[Tensor], result
     inverse = channels((op.var + op.eps).rsqrt())
     weight = channels(torch.ones_like(op.mean) if op.weight is None else op.weight)
     bias = channels(torch.zeros_like(op.mean) if op.bias is None else op.bias)
-    count = affine.terms(node, shapes).forward
+    count = AFFINE[type(op)].terms(op, node.shape, shapes).forward
     noise = FLOAT32.gamma(count + 8) * (moved * inverse * weight + bias)
     noise = noise + 32 * _ETA * (1 + moved) * (1 + inverse) * (1 + weight)
     return Error(noise, moved.clamp_min(1) * inverse.clamp_min(1) * weight.clamp_min(1) + bias)

@@ -15,12 +15,13 @@ from elbowroom.arguments.axes import channels_of
 from elbowroom.arguments.frames import by_name
 from elbowroom.arguments.names import few
 from elbowroom.arguments.tensors import Array, tensor_of
+from elbowroom.claim.hints import Hints
 from elbowroom.claim.specification import Specification, label_stays
+from elbowroom.claim.stated import Stated
 from elbowroom.errors import InputError, warn
 from elbowroom.machine.torch_modes import in_own_modes, recordable
 from elbowroom.network.graph import Network
-from elbowroom.proof.kernel.prove import Hints, prove
-from elbowroom.proof.kernel.walk import Area
+from elbowroom.proof.kernel.prove import prove
 from elbowroom.search.bounds.propagate import Propagation, check_margin, method_named
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.input_set import InputSet
@@ -120,8 +121,8 @@ def verify(
         raise InputError("give labels or spec, not both")
     spec.check_fits(len(low), net)
     spec = spec.cast(torch.float64, low.device)
-    area, hints = Area(low.flatten(1), high.flatten(1)), Hints.of(method, margin)
-    margins = prove(net, area, spec.rows, spec.offset, spec.group, hints, deployed)
+    region, hints = Stated(low.flatten(1), high.flatten(1)), Hints.of(method, margin)
+    margins = prove(net, region, spec.rows, spec.offset, spec.group, hints, deployed)
     return Verification((margins > 0).all(1), margins, chosen)
 
 
