@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
+from elbowroom.search.bounds.max_pool import max_pool_interval, max_pool_lines
 from elbowroom.search.bounds.propagate import Propagation, method_named
-from elbowroom.search.bounds.relaxations import max_pool_interval, max_pool_lines
 from elbowroom.search.regions.input_set import InputSet
 from support import METHODS, cases
 

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from elbowroom.network.graph import Node
 from elbowroom.network.operations import Activation, Affine, MaxPool, Shape
-from elbowroom.search.bounds.relaxations import activation_interval, max_pool_interval
+from elbowroom.search.bounds.max_pool import max_pool_interval
+from elbowroom.search.bounds.relaxations import activation_interval
 
 
 def interval(node: Node, lowers: list[Tensor], uppers: list[Tensor], shapes: list[Shape]) -> tuple[Tensor, Tensor]:

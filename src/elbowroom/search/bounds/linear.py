@@ -31,7 +31,7 @@ from elbowroom.network.graph import Network
 from elbowroom.network.operations import Affine, Linear
 from elbowroom.search.bounds import patches
 from elbowroom.search.bounds.patches import Coefficients, Patch
-from elbowroom.search.bounds.relaxations import Lines
+from elbowroom.search.bounds.planes import Lines
 from elbowroom.search.memory import Pool
 from elbowroom.search.regions.input_set import InputSet, dot
 

@@ -18,7 +18,9 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.interval import interval
 from elbowroom.search.bounds.linear import lower_deviation, numbers_of
-from elbowroom.search.bounds.relaxations import Lines, activation_lines, max_pool_lines
+from elbowroom.search.bounds.max_pool import max_pool_lines
+from elbowroom.search.bounds.planes import Lines
+from elbowroom.search.bounds.relaxations import activation_lines
 from elbowroom.search.memory import Budget, Pool
 from elbowroom.search.regions.input_set import InputSet, dot
 

@@ -22,27 +22,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
-
-
-class Lines(NamedTuple):
-    """A relaxation of one node, every tensor `b x *shape` of the node's output.
-
-    `source`: for max-pooling, the flat position in the input that each output's line depends on
-    (`b x size`); None where output i depends on input i.
-    """
-
-    lower_slope: Tensor
-    upper_slope: Tensor
-    lower: Tensor  # m_l
-    upper: Tensor  # m_u
-    source: Tensor | None = None
+from elbowroom.search.bounds.planes import Lines, ratio
 
 
 def activation_lines(op: ops.Activation, l: Tensor, u: Tensor, z: Tensor, parallel: bool) -> Lines:
@@ -68,51 +55,6 @@ def activation_interval(op: ops.Activation, l: Tensor, u: Tensor) -> tuple[Tenso
         value = op(torch.minimum(torch.maximum(_like(point, l), l), u).detach())
         low, high = torch.where(value < low, value, low), torch.where(value > high, value, high)
     return low, high
-
-
-def max_pool_lines(windows: Tensor, l: Tensor, u: Tensor, z: Tensor, shape: tuple[int, ...], parallel: bool) -> Lines:
-    """Lines for the maximum over each window; `l`, `u`, `z`: `b x c x *spatial`, `windows`: `outputs x window`.
-
-    From below the input j with the largest lower bound. From above `max(x_j, v)` with v the largest upper
-    bound of the others: its chord on [l_j, u_j] (adaptive), or slope 1 (parallel). Exact where v <= l_j.
-    """
-    b, c = l.shape[:2]
-    low, high, at = (_windowed(t, windows) for t in (l, u, z))  # b x c x outputs x window
-    j = low.detach().argmax(-1, keepdim=True)
-    l_j, u_j, z_j = (t.gather(-1, j).squeeze(-1) for t in (low, high, at))
-    others = high.scatter(-1, j, -math.inf).amax(-1).clamp_min(_lowest(l))
-    v = torch.maximum(others, l_j)  # the maximum is at most max(x_j, v)
-    top = torch.maximum(u_j, v)
-    slope = _ratio(top - v, u_j - l_j, torch.ones_like(v))
-    slope = torch.where(v <= l_j, 1.0, slope.clamp(0, 1))
-    z_max = at.amax(-1)
-    if parallel:
-        slope = torch.ones_like(slope)
-    # The line through x_j's two ends, whichever is higher for the slope as rounded.
-    upper = torch.maximum(v - slope * (l_j - z_j), top - slope * (u_j - z_j)) - z_max
-    lower = z_j - z_max
-    spatial = l[0, 0].numel()
-    flat = windows[None, None].expand(b, c, -1, -1).gather(-1, j).squeeze(-1)
-    source = flat + spatial * torch.arange(c, device=l.device)[None, :, None]
-    one, slope, lower, upper = (t.reshape(b, *shape) for t in (torch.ones_like(slope), slope, lower, upper))
-    return Lines(one, slope, lower, upper, source.reshape(b, -1))
-
-
-def max_pool_interval(windows: Tensor, l: Tensor, u: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """The interval of the maximum over each window."""
-    low, high = (_windowed(t, windows).amax(-1).reshape(l.shape[0], *shape) for t in (l, u))
-    return low, high
-
-
-def _windowed(t: Tensor, windows: Tensor) -> Tensor:
-    """`b x c x outputs x window`: the values each window sees, the lowest number in place of padding."""
-    flat = t.flatten(2)
-    padded = torch.cat([flat, flat.new_full((*flat.shape[:2], 1), _lowest(t))], -1)
-    return padded[:, :, windows]  # position -1 is the padding
-
-
-def _lowest(t: Tensor) -> float:
-    return torch.finfo(t.dtype).min
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -173,16 +115,6 @@ def _like(value: Any, t: Tensor) -> Tensor:
     return torch.as_tensor(value, dtype=t.dtype, device=t.device).expand_as(t)
 
 
-def _ratio(numerator: Tensor, width: Tensor, otherwise: Tensor) -> Tensor:
-    """`numerator / width`; `otherwise` where the width is zero, no gradient where it is next to zero."""
-    safe = width > torch.finfo(width.dtype).eps ** 2
-    result = numerator / torch.where(safe, width, 1.0)
-    with torch.no_grad():
-        positive = width > 0
-        rough = torch.where(positive, numerator / torch.where(positive, width, 1.0), otherwise)
-    return torch.where(safe, result, rough)
-
-
 # --- piecewise linear functions: everything follows from their kinks
 
 
@@ -197,7 +129,7 @@ def _bent(kinks: tuple[float, ...], l: Tensor, u: Tensor) -> Tensor:
 def _kinked_chord(kinks: Callable[[Any], tuple[float, ...]], derivative: Callable) -> Callable:
     def chord(op: Any, l: Tensor, u: Tensor) -> Tensor:
         flat = derivative(op, (l + u) / 2)
-        return torch.where(_bent(kinks(op), l, u), _ratio(op(u) - op(l), u - l, flat), flat)
+        return torch.where(_bent(kinks(op), l, u), ratio(op(u) - op(l), u - l, flat), flat)
 
     return chord
 
@@ -213,7 +145,7 @@ def _envelope_slopes(op: Any, points: list[Tensor], l: Tensor, u: Tensor, flat: 
     best_low, best_high = _like(math.inf, l), _like(-math.inf, l)
     for i, (p, f) in enumerate(zip(points, values)):
         for q, g in zip(points[i + 1 :], values[i + 1 :]):
-            slope = _ratio(g - f, q - p, flat)
+            slope = ratio(g - f, q - p, flat)
             with torch.no_grad():
                 straddles = (p <= mid) & (mid <= q) & (p < q)
                 at_mid = f + slope * (mid - p)
@@ -235,7 +167,7 @@ def _supporting_slopes(op: Any, points: list[Tensor], l: Tensor, u: Tensor, flat
     best_low, best_high = _like(-math.inf, l), _like(math.inf, l)
     for i, (p, f) in enumerate(zip(points, values)):
         for j in range(i + 1, len(points)):
-            slope = _ratio(values[j] - f, points[j] - p, flat)
+            slope = ratio(values[j] - f, points[j] - p, flat)
             with torch.no_grad():
                 at_mid = f + slope * (mid - p)
                 low = high = torch.where(points[j] > p, at_mid, math.nan)  # nan: no chord, and never better
