@@ -1,25 +1,62 @@
-"""What a relaxation is: lines above and below an operation."""
+"""What a relaxation is: planes below and above an operation that is not affine, a sum of one term per input."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
-class Lines(NamedTuple):
-    """A relaxation of one node, every tensor `b x *shape` of the node's output.
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One input's share in a relaxation: its slopes, `b x *shape` of the node's output.
 
-    `source`: for max-pooling, the flat position in the input that each output's line depends on
-    (`b x size`); None where output i depends on input i.
+    `input`: which of the node's inputs. `source`: the flat position in it that each output's slope belongs to
+    (`b x size`), as in max-pooling; None where output i goes with entry i.
     """
 
+    input: int
     lower_slope: Tensor
     upper_slope: Tensor
-    lower: Tensor  # m_l
-    upper: Tensor  # m_u
     source: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Planes:
+    """A relaxation of one node around a point z: with x the inputs' deviations from z, and `f` the node's from `f(z)`,
+
+        sum_t lower_slope_t x_t + lower  <=  f  <=  sum_t upper_slope_t x_t + upper.
+
+    `lower`, `upper`: `b x *shape` of the node's output. *Parallel* planes have the same slopes below and above.
+    """
+
+    terms: tuple[Term, ...]
+    lower: Tensor
+    upper: Tensor
+
+
+class Relaxed:
+    """What the search knows of one type of operation that is not affine.
+
+    `univariate`: each output is a function of one number, the entry of the only input in its place; `interval` is then
+    its range. `zero_below`: it gives zero wherever its input is not positive.
+    """
+
+    univariate = False
+    zero_below = False
+
+    def interval(self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """The smallest and the largest value, given those of the inputs; every tensor `b x *shape`."""
+        raise NotImplementedError
+
+    def planes(
+        self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor], values: Sequence[Tensor], parallel: bool
+    ) -> Planes:
+        """Planes on the inputs' intervals, around the `values` in them."""
+        raise NotImplementedError
 
 
 def ratio(numerator: Tensor, width: Tensor, otherwise: Tensor) -> Tensor:

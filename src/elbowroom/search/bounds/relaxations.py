@@ -1,4 +1,6 @@
-"""Lines above and below an activation on an interval: one table, one row per activation.
+"""Lines above and below what is not affine, on an interval: one table, one row per operation, by its exact type.
+
+Max-pooling has its own module; the rest of this one is about activations.
 
 For `sigma` on `[l, u]` a relaxation is `k_l x + m_l <= sigma(x) <= k_u x + m_u` (section 3.1 of the paper, where
 k_l = k_u). How a slope is chosen is free, and decides only how tight the bound is; the intercept is what makes
@@ -20,8 +22,8 @@ the linear bounds, and large terms need not cancel.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,40 +31,13 @@ from torch import Tensor
 
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
-from elbowroom.search.bounds.planes import Lines, ratio
-
-
-def activation_lines(op: ops.Activation, l: Tensor, u: Tensor, z: Tensor, parallel: bool) -> Lines:
-    """Lines for `op` on `[l, u]` (`b x *shape`), intercepts relative to `z` inside it."""
-    row = row_of(op)
-    if parallel:
-        lower_slope = upper_slope = row.chord(op, l, u)
-        lower, upper = _extremes(row, op, lower_slope, l, u, z)
-    else:
-        lower_slope, upper_slope = row.slopes(op, l, u)
-        lower, _ = _extremes(row, op, lower_slope, l, u, z)
-        _, upper = _extremes(row, op, upper_slope, l, u, z)
-    return Lines(lower_slope, upper_slope, lower, upper)
-
-
-def activation_interval(op: ops.Activation, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest and largest value of `op` on `[l, u]`; also right for functions that are not monotone."""
-    # Written with `where`, because a tie (zero width) must not mix the gradients of the two ends.
-    at_l, at_u = op(l), op(u)
-    falling = at_l > at_u
-    low, high = torch.where(falling, at_u, at_l), torch.where(falling, at_l, at_u)
-    for point in row_of(op).turns(op):
-        value = op(torch.minimum(torch.maximum(_like(point, l), l), u).detach())
-        low, high = torch.where(value < low, value, low), torch.where(value > high, value, high)
-    return low, high
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# The table
+from elbowroom.network.graph import Node
+from elbowroom.search.bounds.max_pool import MaxPooling
+from elbowroom.search.bounds.planes import Planes, Relaxed, Term, ratio
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Relaxed):
     """What the bounds need to know of an activation.
 
     `derivative(op, x)`. `points(op, k, l, u)`: where `sigma(x) - k x` may turn inside the interval.
@@ -77,15 +52,34 @@ class Row:
     chord: Callable[[Any, Tensor, Tensor], Tensor]
     turns: Callable[[Any], tuple[float, ...]] = lambda op: ()
     slack: float = 0.0
+    zero_below: bool = False
 
+    univariate = True
 
-def row_of(op: ops.Activation) -> Row:
-    """The row of `op`'s kind."""
-    try:
-        row = TABLE[type(op)]
-    except KeyError:
-        raise UnsupportedError(f"no lines are known for the activation {op.name}") from None
-    return row(op) if callable(row) else row
+    def interval(self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Also right for functions that are not monotone."""
+        (l,), (u,) = lowers, uppers
+        # Written with `where`, because a tie (zero width) must not mix the gradients of the two ends.
+        at_l, at_u = op(l), op(u)
+        falling = at_l > at_u
+        low, high = torch.where(falling, at_u, at_l), torch.where(falling, at_l, at_u)
+        for point in self.turns(op):
+            value = op(torch.minimum(torch.maximum(_like(point, l), l), u).detach())
+            low, high = torch.where(value < low, value, low), torch.where(value > high, value, high)
+        return low, high
+
+    def planes(
+        self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor], values: Sequence[Tensor], parallel: bool
+    ) -> Planes:
+        (l,), (u,), (z,) = lowers, uppers, values
+        if parallel:
+            lower_slope = upper_slope = self.chord(op, l, u)
+            lower, upper = _extremes(self, op, lower_slope, l, u, z)
+        else:
+            lower_slope, upper_slope = self.slopes(op, l, u)
+            lower, _ = _extremes(self, op, lower_slope, l, u, z)
+            _, upper = _extremes(self, op, upper_slope, l, u, z)
+        return Planes((Term(0, lower_slope, upper_slope),), lower, upper)
 
 
 def _extremes(row: Row, op: ops.Activation, k: Tensor, l: Tensor, u: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -364,10 +358,8 @@ def _gelu_slope(op: ops.GELU, x: Tensor) -> Tensor:
     return s + y * s * torch.sigmoid(-p) * c * (1 + 3 * 0.044715 * y * y)
 
 
-def _elu_row(op: ops.ELU) -> Row:
-    if op.alpha <= 1:
-        return _ELU_CONVEX
-    return Row(_elu_slope, _elu_points, _ELU_WAVY.slopes, _ELU_WAVY.chord, slack=_SLACK)
+def _elu_slopes(op: ops.ELU, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    return (_ELU_CONVEX if op.alpha <= 1 else _ELU_WAVY).slopes(op, l, u)
 
 
 def _relu_slope(op: Any, x: Tensor) -> Tensor:
@@ -403,15 +395,26 @@ def _gelu_bends(op: ops.GELU) -> tuple[float, ...]:
 _ELU_CONVEX = _convex(_elu_slope, _elu_points)
 _ELU_WAVY = _wavy(_elu_slope, _zero, _zero)
 
-TABLE: dict[type[ops.Activation], Any] = {
-    ops.ReLU: _piecewise(_zero, _relu_slope),
+TABLE: dict[type[ops.Operation], Relaxed] = {
+    ops.ReLU: replace(_piecewise(_zero, _relu_slope), zero_below=True),
     ops.LeakyReLU: _piecewise(_zero, _leaky_slope),
     ops.Clip: _piecewise(_clip_kinks, _clip_slope),
     ops.Sigmoid: _s_shaped(_sigmoid_slope, _sigmoid_stationary),
     ops.Tanh: _s_shaped(_tanh_slope, _tanh_stationary),
     ops.Arctan: _s_shaped(_arctan_slope, _arctan_stationary),
-    ops.ELU: _elu_row,
+    ops.ELU: replace(_ELU_CONVEX, slopes=_elu_slopes),
     ops.Softplus: _convex(_softplus_slope, _softplus_points),
     ops.SiLU: _wavy(_silu_slope, lambda op: (-_SILU_BEND, _SILU_BEND), lambda op: (_SILU_VALLEY,)),
     ops.GELU: _wavy(_gelu_slope, _gelu_bends, lambda op: (_GELU_TANH_VALLEY if op.tanh else _GELU_VALLEY,)),
+    ops.MaxPool: MaxPooling(),
 }
+
+
+def row_of(node: Node) -> Relaxed:
+    """The row of the operation of a node that is not affine."""
+    try:
+        return TABLE[type(node.op)]
+    except KeyError:
+        raise UnsupportedError(
+            f"node {node.name}: the search knows neither a linear map nor lines of {node.op.name}"
+        ) from None
