@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
+from elbowroom.search.bounds.maps import MAPS
+from elbowroom.search.bounds.relaxations import TABLE
 from elbowroom.search.regions.input_set import InputSet
 
 FULL = os.environ.get("ELBOWROOM_CASES") == "full"
@@ -399,9 +402,9 @@ def _magnitude(op: ops.Operation, inputs: list[Tensor]) -> Tensor:
     zeros = [torch.zeros_like(t) for t in inputs]
     if isinstance(op, ops.BatchNorm):
         shift = op.scale() * op.mean.abs() if op.bias is None else (op.scale() * op.mean).abs() + op.bias.abs()
-        return op.absolute().linear(inputs[0]) + shift.abs().reshape(-1, *[1] * (inputs[0].dim() - 2))
+        return MAPS[type(op)].absolute(op, inputs[0]) + shift.abs().reshape(-1, *[1] * (inputs[0].dim() - 2))
     if isinstance(op, ops.Affine):
-        return op.absolute().linear(*inputs) + op(*zeros).abs()
+        return MAPS[type(op)].absolute(op, *inputs) + op(*zeros).abs()
     if isinstance(op, ops.MaxPool):
         return op(inputs[0])
     slope = float(torch.as_tensor(op.slope).abs().max()) if isinstance(op, ops.LeakyReLU) else 0.0
@@ -413,3 +416,20 @@ def rounding(net: Network, lower: list[Tensor], upper: list[Tensor], dtype: torc
     tiny = torch.finfo(dtype).tiny
     found = magnitudes(net, lower, upper)
     return [8 * (i + 2) * (ROUNDOFF[dtype] * m + tiny) for i, m in enumerate(found)]
+
+
+class Lines(NamedTuple):
+    """A relaxation with one term; `source`: see `Term`."""
+
+    lower_slope: Tensor
+    upper_slope: Tensor
+    lower: Tensor
+    upper: Tensor
+    source: Tensor | None
+
+
+def lines_of(op: ops.Operation, l: Tensor, u: Tensor, z: Tensor, parallel: bool) -> Lines:
+    """The search's lines for an operation of one input on `[l, u]`, around `z` in it."""
+    found = TABLE[type(op)].planes(op, [l], [u], [z], parallel)
+    (term,) = found.terms
+    return Lines(term.lower_slope, term.upper_slope, found.lower, found.upper, term.source)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
+from elbowroom.search.bounds.max_pool import MaxPooling, windows
 from elbowroom.search.bounds.propagate import Propagation, method_named
-from elbowroom.search.bounds.relaxations import max_pool_interval, max_pool_lines
 from elbowroom.search.regions.input_set import InputSet
-from support import METHODS, cases
+from support import METHODS, cases, lines_of
 
 
 @st.composite
@@ -46,7 +46,7 @@ def test_the_maximum_lies_between_its_lines(pool, seed, width, parallel):
     l, u = intervals(rng, shape, width)
     z = l + (u - l) * torch.from_numpy(rng.random(l.shape))
     out = op.output_shape(shape)
-    lines = max_pool_lines(op.windows(shape), l, u, z, out, parallel)
+    lines = lines_of(op, l, u, z, parallel)
     share = torch.from_numpy(rng.random((40, *l.shape)))
     share[:20] = share[:20].round()  # corners
     x = torch.minimum(l + (u - l) * share, u)
@@ -55,7 +55,7 @@ def test_the_maximum_lies_between_its_lines(pool, seed, width, parallel):
     above = line_values(lines, x, z, op(z), lines.upper_slope, lines.upper)
     assert bool((below <= values + 1e-13).all())
     assert bool((above >= values - 1e-13).all())
-    low, high = max_pool_interval(op.windows(shape), l, u, out)
+    low, high = MaxPooling().interval(op, [l], [u])
     assert bool((low == op(l)).all())
     assert bool((high == op(u)).all())
 
@@ -69,7 +69,7 @@ def test_exact_where_one_input_dominates(pool, seed, parallel):
     center = torch.from_numpy(rng.permutation(int(np.prod(shape)) * 2)).double().reshape(2, *shape)
     radius = torch.from_numpy(rng.uniform(0, 0.5, (2, *shape)))
     l, u = center - radius, center + radius
-    lines = max_pool_lines(op.windows(shape), l, u, center, op.output_shape(shape), parallel)
+    lines = lines_of(op, l, u, center, parallel)
     assert bool((lines.lower == 0).all())
     assert bool((lines.upper.abs() <= 1e-14).all())
     assert bool((lines.lower_slope == 1).all())
@@ -84,7 +84,7 @@ def test_windows_are_those_of_torch(pool):
     op, shape = pool
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((1, *shape)))
     padded = torch.cat([x.flatten(2), torch.full((1, shape[0], 1), -torch.inf, dtype=x.dtype)], -1)
-    assert bool((padded[:, :, op.windows(shape)].amax(-1) == op(x).flatten(2)).all())
+    assert bool((padded[:, :, windows(op, shape, op.output_shape(shape))].amax(-1) == op(x).flatten(2)).all())
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -100,7 +100,7 @@ def test_adaptive_lines_are_no_looser_than_parallel_ones():
     op = ops.MaxPool((2, 2), (1, 1))
     l, u = intervals(np.random.default_rng(2), (2, 5, 5), 1.0, batch=50)
     z = (l + u) / 2
-    parallel, adaptive = (max_pool_lines(op.windows((2, 5, 5)), l, u, z, (2, 4, 4), p) for p in (True, False))
+    parallel, adaptive = (lines_of(op, l, u, z, p) for p in (True, False))
     ends = [
         line_values(lines, x[None], z, op(z), lines.upper_slope, lines.upper)
         for lines in (adaptive, parallel)
@@ -139,5 +139,5 @@ def test_a_maximum_minus_one_of_its_inputs(method, seed, n, width):
 def test_parallel_lines_are_parallel():
     op = ops.MaxPool((2, 2), (1, 1))
     l, u = intervals(np.random.default_rng(3), (1, 4, 4), 1.0)
-    lines = max_pool_lines(op.windows((1, 4, 4)), l, u, (l + u) / 2, (1, 3, 3), True)
+    lines = lines_of(op, l, u, (l + u) / 2, True)
     assert bool((lines.lower_slope == lines.upper_slope).all())

@@ -32,11 +32,13 @@ from torch import Tensor
 
 from elbowroom.arguments.tensors import Array
 from elbowroom.errors import InputError, UnsupportedError
-from elbowroom.network.graph import Network
-from elbowroom.network.operations import Activation, Affine, Shape
+from elbowroom.network.graph import Network, Node
+from elbowroom.network.operations import Operation, Shape
 from elbowroom.search.bounds.api import batched
+from elbowroom.search.bounds.maps import MAPS
+from elbowroom.search.bounds.planes import Relaxed
 from elbowroom.search.bounds.propagate import Method, method_named
-from elbowroom.search.bounds.relaxations import activation_interval, activation_lines
+from elbowroom.search.bounds.relaxations import TABLE, row_of
 
 
 class LayerGradient(NamedTuple):
@@ -101,13 +103,18 @@ def _refuse_unless_chain(net: Network) -> None:
     wrong = [
         f"{node.name} ({node.op.name})"
         for i, node in enumerate(net.nodes)
-        if i and not (node.inputs == (i - 1,) and isinstance(node.op, Affine | Activation))
+        if i and not (node.inputs == (i - 1,) and _is_known(node))
     ]
     if wrong:
         raise UnsupportedError(
             "the forward gradient takes chains of affine operations and activations; not part of one: "
             + ", ".join(wrong)
         )
+
+
+def _is_known(node: Node) -> bool:
+    relaxed = TABLE.get(type(node.op))
+    return type(node.op) in MAPS or (relaxed is not None and relaxed.univariate)
 
 
 def _joined(parts: list[LayerGradient]) -> LayerGradient:
@@ -132,11 +139,6 @@ class _Dual:
     def half(self) -> _Dual:
         return _Dual(self.value / 2, self.g / 2)
 
-    def past(self, op: Affine, shape: Shape, offset: bool) -> _Dual:
-        """Through an affine operation with inputs of `shape`; only the value meets its offset."""
-        value = op(self.value.reshape(-1, *shape)).flatten(1) if offset else _linear(op, self.value, shape)
-        return _Dual(value, _linear(op, self.g, shape))
-
     def or_else(self, keep: Tensor, other: _Dual) -> _Dual:
         """This where `keep` is set, `other` elsewhere: the paper's products with indicator functions."""
         return _Dual(torch.where(keep, self.value, other.value), torch.where(keep[:, None], self.g, other.g))
@@ -154,9 +156,8 @@ class _Source(NamedTuple):
     m1: _Dual
     m2: _Dual
 
-    def past_affine(self, op: Affine, shape: Shape) -> _Source:
-        gM = None if self.gM is None else _linear(op, self.gM, shape)
-        return self._replace(M=_linear(op, self.M, shape), gM=gM)
+    def past_affine(self, linear: Callable[[Tensor], Tensor]) -> _Source:
+        return self._replace(M=linear(self.M), gM=None if self.gM is None else linear(self.gM))
 
     def past_activation(self, D: _Dual) -> _Source:
         gM = D.g[:, :, None] * self.M[:, None]
@@ -194,18 +195,22 @@ def _sweep(net: Network, center: Tensor, eps: Tensor, method: Method, dims: slic
         if i:
             shape, op, before = net.nodes[i - 1].shape, node.op, v
             v = op(v.reshape(-1, *shape)).flatten(1)
-            if isinstance(op, Affine):
-                mid = (lower + upper).half().past(op, shape, offset=True)
-                radius = (upper - lower).half().past(op.absolute(), shape, offset=False)
-                sources = [s.past_affine(op, shape) for s in sources]
+            affine = MAPS.get(type(op))
+            if affine is not None:
+                linear = _on_last_axis(affine.linear, op, shape)
+                absolute = _on_last_axis(affine.absolute, op, shape)
+                mid, radius = (lower + upper).half(), (upper - lower).half()
+                mid = _Dual(op(mid.value.reshape(-1, *shape)).flatten(1), linear(mid.g))
+                radius = _Dual(absolute(radius.value), absolute(radius.g))
+                sources = [s.past_affine(linear) for s in sources]
                 lower, upper = mid - radius, mid + radius
             else:
-                assert isinstance(op, Activation)
+                row = row_of(node)
                 if sources:
-                    D, m1, m2 = _lines(op, lower, upper, before, shape)
+                    D, m1, m2 = _lines(row, op, lower, upper, before, shape)
                     fresh = torch.eye(node.size, dtype=v.dtype, device=v.device).expand(b, -1, -1)
                     sources = [*(s.past_activation(D) for s in sources), _Source(fresh, None, m1, m2)]
-                lower, upper = _interval(op, lower, upper, shape)
+                lower, upper = _interval(row, op, lower, upper, shape)
             if sources and i in wanted:
                 lower, upper = _meet(lower, upper, v, sources, method)
         if i in wanted:
@@ -226,20 +231,22 @@ def _meet(lower: _Dual, upper: _Dual, v: Tensor, sources: list[_Source], method:
     return least.or_else(ordered, greatest), greatest.or_else(ordered, least)
 
 
-def _lines(op: Activation, lower: _Dual, upper: _Dual, z: Tensor, shape: Shape) -> tuple[_Dual, _Dual, _Dual]:
+def _lines(
+    row: Relaxed, op: Operation, lower: _Dual, upper: _Dual, z: Tensor, shape: Shape
+) -> tuple[_Dual, _Dual, _Dual]:
     """D, m1 and m2 (relative to `z`), with their derivatives by the chain rule."""
 
     def lines(l: Tensor, u: Tensor) -> tuple[Tensor, ...]:
-        found = activation_lines(op, l, u, z.reshape(-1, *shape), parallel=True)
-        return found.lower_slope, found.lower, found.upper
+        found = row.planes(op, [l], [u], [z.reshape(-1, *shape)], parallel=True)
+        return found.terms[0].lower_slope, found.lower, found.upper
 
     D, m1, m2 = _elementwise(lines, lower, upper, shape)
     return D, m1, m2
 
 
-def _interval(op: Activation, lower: _Dual, upper: _Dual, shape: Shape) -> tuple[_Dual, _Dual]:
+def _interval(row: Relaxed, op: Operation, lower: _Dual, upper: _Dual, shape: Shape) -> tuple[_Dual, _Dual]:
     """The naive bounds past an activation: `sigma(l)` and `sigma(u)` where it is monotone."""
-    low, high = _elementwise(lambda l, u: activation_interval(op, l, u), lower, upper, shape)
+    low, high = _elementwise(lambda l, u: row.interval(op, [l], [u]), lower, upper, shape)
     return low, high
 
 
@@ -264,6 +271,6 @@ def _constant(t: Tensor, like: _Dual) -> _Dual:
     return _Dual(t, t.new_zeros(*like.g.shape[:2], t.shape[1]))
 
 
-def _linear(op: Affine, t: Tensor, shape: Shape) -> Tensor:
-    """The linear part of `op` on the last axis of `t`, which holds inputs of `shape`."""
-    return op.linear(t.reshape(-1, *shape)).reshape(*t.shape[:-1], -1)
+def _on_last_axis(f: Callable[..., Tensor], op: Operation, shape: Shape) -> Callable[[Tensor], Tensor]:
+    """The linear map `f(op, x)` on the last axis of a tensor, which holds inputs of `shape`."""
+    return lambda t: f(op, t.reshape(-1, *shape)).reshape(*t.shape[:-1], -1)

@@ -1,9 +1,9 @@
 """The paper's *quadratic* algorithm (Algorithm 3) as one backward pass over the graph, and its derivative.
 
 A row of coefficients `A` over some node, "what is A z at least, over the region?", is carried back to the
-input: past an affine operation as `A W`, past an activation by its lines, and where paths meet the `A`s add
-up (the paper's sum over paths, appendix D). All values are deviations from the network's own values at the
-region's centre, so biases play no part: see `relaxations`.
+input: past an affine operation as `A W`, past an activation by its lines (planes, where there are several inputs), and
+where paths meet the `A`s add up (the paper's sum over paths, appendix D). All values are deviations from the network's
+own values at the region's centre, so biases play no part: see `relaxations`.
 
 With *parallel* lines one `A` serves the lower and the upper bound, `A phi -+ radius(A)`: phi is a vector the
 forward pass carries along, and only the radius, `sum_i |A_i| m_i + support(A_0)`, is computed here. With *adaptive*
@@ -21,17 +21,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elbowroom.network.graph import Network
-from elbowroom.network.operations import Affine, Linear
+from elbowroom.network.operations import Shape
 from elbowroom.search.bounds import patches
+from elbowroom.search.bounds.maps import MAPS, map_of
 from elbowroom.search.bounds.patches import Coefficients, Patch
-from elbowroom.search.bounds.relaxations import Lines
+from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.memory import Pool
 from elbowroom.search.regions.input_set import InputSet, dot
 
@@ -40,7 +42,7 @@ def lower_deviation(
     net: Network,
     node: int,
     rows: Tensor | None,
-    lines: dict[int, Lines],
+    planes: dict[int, Planes],
     inputs: InputSet,
     parallel: bool,
     chunk: int,
@@ -54,17 +56,17 @@ def lower_deviation(
     `b x s`, each input's own (what stands at -1 means nothing); then `r` is `s`, or `2 s`. Returns `b x r`. With
     parallel lines the result is minus the radius, to be added to the rows' centre. `chunk`: bytes for the rows in
     flight; `pool`: where Jacobians may be kept, which are computed again for each gradient where they do not fit.
-    Differentiable by the region's radius and the lines.
+    Differentiable by the region's radius and the planes.
     """
     ancestors = net_ancestors(net, node)
-    relaxed = [i for i in ancestors if i in lines]
+    relaxed = [i for i in ancestors if i in planes]
     if chosen is not None:
         chosen = chosen.clamp_min(0)
         chosen = chosen if parallel else torch.cat([chosen, chosen + net.nodes[node].size], 1)
-    job = _Job(net, node, rows, chosen, relaxed, ancestors, inputs, parallel, chunk, pool, lines)
+    job = _Job(net, node, rows, chosen, relaxed, ancestors, inputs, parallel, chunk, pool, planes)
     tensors = [inputs.radius]
     for i in relaxed:
-        tensors.extend(_parameters(lines[i], parallel))
+        tensors.extend(_parameters(planes[i], parallel))
     result: Tensor = _Bound.apply(job, *tensors)
     return result
 
@@ -80,11 +82,11 @@ def net_ancestors(net: Network, node: int) -> list[int]:
     return sorted(needed)
 
 
-def _parameters(lines: Lines, parallel: bool) -> tuple[Tensor, ...]:
-    """What a relaxation is differentiated by: slope and half-gap, or both slopes and both intercepts."""
+def _parameters(planes: Planes, parallel: bool) -> list[Tensor]:
+    """What a relaxation is differentiated by: slopes and half-gap, or both slopes of each term and both intercepts."""
     if parallel:
-        return lines.lower_slope, (lines.upper - lines.lower) / 2
-    return lines.lower_slope, lines.upper_slope, lines.lower, lines.upper
+        return [*(t.lower_slope for t in planes.terms), (planes.upper - planes.lower) / 2]
+    return [*(k for t in planes.terms for k in (t.lower_slope, t.upper_slope)), planes.lower, planes.upper]
 
 
 class _Bound(torch.autograd.Function):
@@ -125,14 +127,14 @@ class _Job:
     parallel: bool
     chunk: int
     pool: Pool
-    lines: dict[int, Lines]
+    planes: dict[int, Planes]
     _kept: _Jacobian | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        # Only which input a max-pooling line depends on is read from the lines here; their tensors
-        # come through autograd.
-        self._source = {i: self.lines[i].source for i in self.relaxed}
-        self.lines = {}
+        # Only what their terms belong to is read from the planes here; their numbers come through autograd.
+        inputs = {i: self.net.nodes[i].inputs for i in self.relaxed}
+        self._terms = {i: [(inputs[i][t.input], t.source) for t in self.planes[i].terms] for i in self.relaxed}
+        self.planes = {}
         size = self.net.nodes[self.node].size
         listed = self.rows if self.rows is not None else self.chosen
         self.count = listed.shape[1] if listed is not None else size * (1 if self.parallel else 2)
@@ -208,8 +210,10 @@ class _Job:
         node = self.net.nodes[self.node]
         sign = torch.where(index < node.size, 1.0, -1.0).to(self.inputs.radius.dtype)[..., None]
         index = index % node.size
-        if isinstance(node.op, Linear) and len(node.shape) == 1:
-            return {node.inputs[0]: node.op.weight[index] * sign}
+        row = MAPS.get(type(node.op)) if len(node.shape) == 1 else None
+        matrix = None if row is None else row.matrix(node.op)
+        if matrix is not None:
+            return {node.inputs[0]: matrix[index] * sign}
         unit = sign.new_zeros(*index.shape, node.size).scatter_(-1, index[..., None], sign)
         return {self.node: self._shaped(unit)}
 
@@ -217,7 +221,7 @@ class _Job:
         """Carries coefficients back as far as they are the same for all inputs of the batch."""
         while True:
             top = max(coefficients)
-            if top == 0 or top in self._source:
+            if top == 0 or top in self._terms:
                 return coefficients
             _affine_step(self.net, top, coefficients)
 
@@ -303,6 +307,29 @@ def _give(net: Network, j: int, part: Coefficients, coefficients: dict[int, Coef
     coefficients[j] = patches.total(coefficients[j], part, net.nodes[j].shape) if j in coefficients else part
 
 
+def _scattered(a: Tensor, source: Tensor, shape: Shape) -> Tensor:
+    """Coefficients, `b x r x *output`, added up at the places of a node of this shape that they belong to."""
+    flat = a.flatten(2)
+    zeros = flat.new_zeros(*flat.shape[:2], math.prod(shape))
+    at = source[:, None].expand(-1, flat.shape[1], -1)
+    return zeros.scatter_add_(2, at, flat).reshape(*flat.shape[:2], *shape)
+
+
+class _Term(NamedTuple):
+    """A term of a relaxation: the node it reads, its `source` there, its slope (parallel), or lower and upper one."""
+
+    node: int
+    source: Tensor | None
+    slopes: list[Tensor]
+
+
+class _Relaxation(NamedTuple):
+    """The planes of a node: terms, and half-gap (parallel), or lower and upper intercept."""
+
+    terms: list[_Term]
+    ends: list[Tensor]
+
+
 class _Walk:
     """One chunk's way down to the input and, for the derivative, up again."""
 
@@ -311,11 +338,15 @@ class _Walk:
         self.net = job.net
         sets = job.inputs
         self.inputs = replace(sets, center=sets.center[first:last], radius=tensors[0][first:last])
-        per = 2 if job.parallel else 4
-        self.parameters = {
-            i: [t[first:last] for t in tensors[1 + per * k : 1 + per * (k + 1)]] for k, i in enumerate(job.relaxed)
-        }
-        self.source = {i: s[first:last] if s is not None else None for i, s in job._source.items()}
+        numbers = (t[first:last] for t in tensors[1:])  # in the order of `_parameters`, node after node
+        sides = 1 if job.parallel else 2
+        self.relaxed: dict[int, _Relaxation] = {}
+        for i in job.relaxed:
+            terms = [
+                _Term(j, None if source is None else source[first:last], list(islice(numbers, sides)))
+                for j, source in job._terms[i]
+            ]
+            self.relaxed[i] = _Relaxation(terms, list(islice(numbers, sides)))
         self.trace: dict[int, Tensor] | None = {} if trace else None
 
     def down(self, coefficients: dict[int, Coefficients]) -> Tensor:
@@ -332,33 +363,35 @@ class _Walk:
                 if self.trace is not None:
                     self.trace[0] = a
                 return total - self.inputs.support(a)
-            if i not in self.parameters:
+            if i not in self.relaxed:
                 _affine_step(self.net, i, coefficients)
                 continue
-            source, c = self.source[i], coefficients.pop(i)
-            if source is not None:
+            terms, ends = self.relaxed[i]
+            c = coefficients.pop(i)
+            if any(term.source is not None for term in terms):
                 c = patches.whole(c, self.net.nodes[i].shape)
             a = patches.numbers(c)
             if self.trace is not None:
                 self.trace[i] = a
-            parameters = [patches.cut(t, c) for t in self.parameters[i]]
+            ends = [patches.cut(t, c) for t in ends]
             if self.job.parallel:
-                slope, gap = parameters
+                (gap,) = ends
                 total = total - dot(a.abs().flatten(2), gap.flatten(1))
-                below = a * slope[:, None]
             else:
-                k_l, k_u, m_l, m_u = parameters
+                m_l, m_u = ends
                 positive = a.clamp_min(0)
                 total = total + dot(a.flatten(2), m_u.flatten(1))
                 total = total + dot(positive.flatten(2), (m_l - m_u).flatten(1))
-                below = torch.addcmul(a * k_u[:, None], positive, (k_l - k_u)[:, None])
-            j = self.net.nodes[i].inputs[0]
-            if source is not None:
-                flat = below.flatten(2)
-                at = source[:, None].expand(-1, flat.shape[1], -1)
-                zeros = flat.new_zeros(*flat.shape[:2], self.net.nodes[j].size)
-                below = zeros.scatter_add_(2, at, flat).reshape(*flat.shape[:2], *self.net.nodes[j].shape)
-            _give(self.net, j, patches.like(c, below), coefficients)
+            for term in terms:
+                slopes = [patches.cut(t, c)[:, None] for t in term.slopes]
+                if self.job.parallel:
+                    below = a * slopes[0]
+                else:
+                    k_l, k_u = slopes
+                    below = torch.addcmul(a * k_u, positive, k_l - k_u)
+                if term.source is not None:
+                    below = _scattered(below, term.source, self.net.nodes[term.node].shape)
+                _give(self.net, term.node, patches.like(c, below), coefficients)
 
     def up(self) -> Tensor:
         """After a traced `down`: the rows' derivatives by radius and parameters, `b x r x d`."""
@@ -375,27 +408,36 @@ class _Walk:
             node = self.net.nodes[i]
             if any(j not in g for j in node.inputs):
                 continue
-            if i not in self.parameters:
-                assert isinstance(node.op, Affine)
-                pushed = node.op.linear(*(g[j].flatten(0, 1) for j in node.inputs))
+            if i not in self.relaxed:
+                pushed = map_of(node).linear(node.op, *(g[j].flatten(0, 1) for j in node.inputs))
                 g[i] = pushed.reshape(*lead, *node.shape)
                 continue
-            below, source = g[node.inputs[0]], self.source[i]
-            if source is not None:
-                index = source[:, None].expand(-1, lead[1], -1)
-                below = below.flatten(2).gather(2, index).reshape(*lead, *node.shape)
+            terms, ends = self.relaxed[i]
             a = self.trace[i]
-            by_slope = below * a
             if self.job.parallel:
-                slope, gap = (p[:, None] for p in self.parameters[i])
-                columns[i] = [by_slope, -a.abs()]
-                g[i] = torch.addcmul(-torch.copysign(gap, a), below, slope)
+                (gap,) = (t[:, None] for t in ends)
+                g[i], by_ends = -torch.copysign(gap, a), [-a.abs()]
             else:
-                k_l, k_u, m_l, m_u = (p[:, None] for p in self.parameters[i])
-                above = a > 0
-                by_lower, by_a = torch.where(above, by_slope, 0.0), a.clamp_min(0)
-                columns[i] = [by_lower, by_slope - by_lower, by_a, a - by_a]
-                g[i] = torch.addcmul(torch.where(above, m_l, m_u), below, torch.where(above, k_l, k_u))
+                m_l, m_u = (t[:, None] for t in ends)
+                above, by_lower_end = a > 0, a.clamp_min(0)
+                g[i], by_ends = torch.where(above, m_l, m_u), [by_lower_end, a - by_lower_end]
+            columns[i] = []
+            for term in terms:
+                below = g[term.node]
+                if term.source is not None:
+                    index = term.source[:, None].expand(-1, lead[1], -1)
+                    below = below.flatten(2).gather(2, index).reshape(*lead, *node.shape)
+                slopes = [t[:, None] for t in term.slopes]
+                by_slope = below * a
+                if self.job.parallel:
+                    columns[i] += [by_slope]
+                    g[i] = torch.addcmul(g[i], below, slopes[0])
+                else:
+                    k_l, k_u = slopes
+                    by_lower = torch.where(above, by_slope, 0.0)
+                    columns[i] += [by_lower, by_slope - by_lower]
+                    g[i] = torch.addcmul(g[i], below, torch.where(above, k_l, k_u))
+            columns[i] += by_ends
         parts = [-by_radius]
         for i in self.job.relaxed:
             parts.extend(c.flatten(2) for c in columns[i])

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from elbowroom.claim.specification import Specification
 from elbowroom.errors import InputError
-from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.interval import interval
 from elbowroom.search.bounds.linear import lower_deviation, numbers_of
-from elbowroom.search.bounds.relaxations import Lines, activation_lines, max_pool_lines
+from elbowroom.search.bounds.maps import MAPS
+from elbowroom.search.bounds.planes import Planes
+from elbowroom.search.bounds.relaxations import TABLE, row_of
 from elbowroom.search.memory import Budget, Pool
 from elbowroom.search.regions.input_set import InputSet, dot
 
@@ -88,32 +89,31 @@ class Propagation:
         self.lower, self.upper = [lower], [upper]
         # The linearised network's value at the centre, as a deviation from the true one (the paper's phi).
         self.phi = [torch.zeros_like(lower)]
-        self.lines: dict[int, Lines] = {}
+        self.planes: dict[int, Planes] = {}
         self._product = [inputs.is_box]  # node i takes every point of its interval (coordinates are free)
         self._tight = [inputs.is_box]  # node i's interval is exact, so a linear bound cannot improve on it
         targets = {*net.preactivations, len(net.nodes) - 1} if bound_outputs else set(net.preactivations)
         # The range of an activation over the best bounds of its input is not improved on by its own lines.
         if method.intervals:
-            targets -= {i for i in targets if isinstance(net.nodes[i].op, ops.Activation)}
+            targets -= {i for i in targets if (row := TABLE.get(type(net.nodes[i].op))) and row.univariate}
         for i in range(1, len(net.nodes)):
             self._visit(i, i in targets)
 
     def _visit(self, i: int, target: bool) -> None:
         net, node = self.net, self.net.nodes[i]
-        shapes = [net.nodes[j].shape for j in node.inputs]
-        low, high = interval(node, [self.lower[j] for j in node.inputs], [self.upper[j] for j in node.inputs], shapes)
-        j = node.inputs[0]
-        alone = len(node.inputs) == 1
-        elementwise = isinstance(node.op, _ELEMENTWISE) and alone
-        affine = isinstance(node.op, ops.Affine)
-        repeats = isinstance(node.op, _BROADCASTING) and node.size != net.nodes[j].size
-        self._product.append(self._product[j] and elementwise and not repeats)
-        self._tight.append(affine and alone and (self._product[j] or (self._tight[j] and elementwise)))
-        if affine:
-            assert isinstance(node.op, ops.Affine)
-            self.phi.append(node.op.linear(*(self.phi[j] for j in node.inputs)))
-        else:
+        row = MAPS.get(type(node.op))
+        low, high = interval(node, [self.lower[j] for j in node.inputs], [self.upper[j] for j in node.inputs])
+        if row is None:
             self._relax(i)
+            self._product.append(False)
+            self._tight.append(False)
+        else:
+            self.phi.append(row.linear(node.op, *(self.phi[j] for j in node.inputs)))
+            j, alone = node.inputs[0], len(node.inputs) == 1
+            elementwise = row.elementwise and alone
+            repeats = row.broadcasts and node.size != net.nodes[j].size
+            self._product.append(self._product[j] and elementwise and not repeats)
+            self._tight.append(alone and (self._product[j] or (self._tight[j] and elementwise)))
         chosen = numbers_of(~(high <= 0).flatten(1)) if target and i in self._skips else None
         wanted = self.method.hidden or (self.method.linear and i == len(net.nodes) - 1)
         if target and wanted and not self._tight[i] and (chosen is None or chosen.numel()):
@@ -130,32 +130,28 @@ class Propagation:
         self.upper.append(high)
 
     def _relax(self, i: int) -> None:
-        """The lines of an activation or max-pooling, and phi past it."""
-        node = self.net.nodes[i]
-        j = node.inputs[0]
-        l, u, z = self.lower[j], self.upper[j], self.values[j]
+        """The planes of a node that is not affine, and phi past it."""
+        node, parallel = self.net.nodes[i], self.method.parallel
         if not self.method.linear:
             self.phi.append(torch.zeros_like(self.values[i]))  # never used
             return
-        if isinstance(node.op, ops.MaxPool):
-            windows = node.op.windows(self.net.nodes[j].shape).to(l.device)
-            lines = max_pool_lines(windows, l, u, z, node.shape, self.method.parallel)
-        else:
-            assert isinstance(node.op, ops.Activation)
-            lines = activation_lines(node.op, l, u, z, self.method.parallel)
-        self.lines[i] = lines
-        if not self.method.parallel:
+        l, u, z = ([of[j] for j in node.inputs] for of in (self.lower, self.upper, self.values))
+        planes = self.planes[i] = row_of(node).planes(node.op, l, u, z, parallel)
+        if not parallel:
             self.phi.append(torch.zeros_like(self.values[i]))  # never used
             return
-        phi = self.phi[j]
-        if lines.source is not None:
-            phi = phi.flatten(1).gather(1, lines.source).reshape(lines.lower.shape)
-        self.phi.append(lines.lower_slope * phi + (lines.lower + lines.upper) / 2)
+        total = (planes.lower + planes.upper) / 2
+        for term in planes.terms:
+            phi = self.phi[node.inputs[term.input]]
+            if term.source is not None:
+                phi = phi.flatten(1).gather(1, term.source).reshape(total.shape)
+            total = term.lower_slope * phi + total
+        self.phi.append(total)
 
     def _linear_bounds(self, i: int, chosen: Tensor | None) -> tuple[Tensor, Tensor]:
         """Bounds of node i; of its `chosen` entries only (`b x s`, -1 for none), infinite for the others."""
         value, parallel = self.values[i], self.method.parallel
-        found = lower_deviation(self.net, i, None, self.lines, self.inputs, parallel, self._chunk, self._pool, chosen)
+        found = lower_deviation(self.net, i, None, self.planes, self.inputs, parallel, self._chunk, self._pool, chosen)
         below, above = (found, found) if parallel else found.chunk(2, dim=1)
         if chosen is not None:
             below, above = (_spread(t, chosen, self.net.nodes[i].size) for t in (below, above))
@@ -171,7 +167,7 @@ class Propagation:
         found = None
         if self.method.linear:
             found = value + lower_deviation(
-                self.net, last, spec.rows, self.lines, self.inputs, self.method.parallel, self._chunk, self._pool
+                self.net, last, spec.rows, self.planes, self.inputs, self.method.parallel, self._chunk, self._pool
             )
             if self.method.parallel:
                 found = found + dot_rows(spec.rows, self.phi[last])
@@ -200,11 +196,12 @@ class Propagation:
         while coefficients:
             i = max(coefficients)
             node, a = net.nodes[i], coefficients.pop(i)
+            row = MAPS.get(type(node.op))
             if i == 0:
                 total = total - self.inputs.support(a.flatten(2))
-            elif isinstance(node.op, ops.Affine):
+            elif row is not None:
                 shapes = [net.nodes[j].shape for j in node.inputs]
-                back = node.op.adjoint(a.flatten(0, 1).reshape(-1, *node.shape), shapes)
+                back = row.adjoint(node.op, a.flatten(0, 1).reshape(-1, *node.shape), shapes)
                 for j, part in zip(node.inputs, back):
                     part = part.reshape(*a.shape[:2], *net.nodes[j].shape)
                     coefficients[j] = coefficients[j] + part if j in coefficients else part
@@ -216,17 +213,10 @@ class Propagation:
         return torch.as_tensor(total)
 
 
-# Operations under which distinct coordinates stay distinct: an interval maps to an interval exactly.
-_ELEMENTWISE = (
-    ops.Scale, ops.Divide, ops.Shift, ops.BatchNorm, ops.Reshape, ops.Transpose, ops.Slice, ops.Pad,
-)  # fmt: skip
-# Of these, the ones that may repeat coordinates, which then move together.
-_BROADCASTING = (ops.Scale, ops.Divide, ops.Shift)
-
-
 def _only_relus_read(net: Network) -> frozenset[int]:
     """The nodes that nothing but ReLUs reads: where they are not positive, nothing more is asked of them."""
-    others = {j for node in net.nodes for j in node.inputs if not isinstance(node.op, ops.ReLU)}
+    cutting = {kind for kind, row in TABLE.items() if row.zero_below}
+    others = {j for node in net.nodes for j in node.inputs if type(node.op) not in cutting}
     return frozenset(range(len(net.nodes) - 1)) - others
 
 

@@ -1,4 +1,6 @@
-"""Lines above and below an activation on an interval: one table, one row per activation.
+"""Lines above and below what is not affine, on an interval: one table, one row per operation, by its exact type.
+
+Max-pooling has its own module; the rest of this one is about activations.
 
 For `sigma` on `[l, u]` a relaxation is `k_l x + m_l <= sigma(x) <= k_u x + m_u` (section 3.1 of the paper, where
 k_l = k_u). How a slope is chosen is free, and decides only how tight the bound is; the intercept is what makes
@@ -20,107 +22,22 @@ the linear bounds, and large terms need not cancel.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
-
-
-class Lines(NamedTuple):
-    """A relaxation of one node, every tensor `b x *shape` of the node's output.
-
-    `source`: for max-pooling, the flat position in the input that each output's line depends on
-    (`b x size`); None where output i depends on input i.
-    """
-
-    lower_slope: Tensor
-    upper_slope: Tensor
-    lower: Tensor  # m_l
-    upper: Tensor  # m_u
-    source: Tensor | None = None
-
-
-def activation_lines(op: ops.Activation, l: Tensor, u: Tensor, z: Tensor, parallel: bool) -> Lines:
-    """Lines for `op` on `[l, u]` (`b x *shape`), intercepts relative to `z` inside it."""
-    row = row_of(op)
-    if parallel:
-        lower_slope = upper_slope = row.chord(op, l, u)
-        lower, upper = _extremes(row, op, lower_slope, l, u, z)
-    else:
-        lower_slope, upper_slope = row.slopes(op, l, u)
-        lower, _ = _extremes(row, op, lower_slope, l, u, z)
-        _, upper = _extremes(row, op, upper_slope, l, u, z)
-    return Lines(lower_slope, upper_slope, lower, upper)
-
-
-def activation_interval(op: ops.Activation, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest and largest value of `op` on `[l, u]`; also right for functions that are not monotone."""
-    # Written with `where`, because a tie (zero width) must not mix the gradients of the two ends.
-    at_l, at_u = op(l), op(u)
-    falling = at_l > at_u
-    low, high = torch.where(falling, at_u, at_l), torch.where(falling, at_l, at_u)
-    for point in row_of(op).turns(op):
-        value = op(torch.minimum(torch.maximum(_like(point, l), l), u).detach())
-        low, high = torch.where(value < low, value, low), torch.where(value > high, value, high)
-    return low, high
-
-
-def max_pool_lines(windows: Tensor, l: Tensor, u: Tensor, z: Tensor, shape: tuple[int, ...], parallel: bool) -> Lines:
-    """Lines for the maximum over each window; `l`, `u`, `z`: `b x c x *spatial`, `windows`: `outputs x window`.
-
-    From below the input j with the largest lower bound. From above `max(x_j, v)` with v the largest upper
-    bound of the others: its chord on [l_j, u_j] (adaptive), or slope 1 (parallel). Exact where v <= l_j.
-    """
-    b, c = l.shape[:2]
-    low, high, at = (_windowed(t, windows) for t in (l, u, z))  # b x c x outputs x window
-    j = low.detach().argmax(-1, keepdim=True)
-    l_j, u_j, z_j = (t.gather(-1, j).squeeze(-1) for t in (low, high, at))
-    others = high.scatter(-1, j, -math.inf).amax(-1).clamp_min(_lowest(l))
-    v = torch.maximum(others, l_j)  # the maximum is at most max(x_j, v)
-    top = torch.maximum(u_j, v)
-    slope = _ratio(top - v, u_j - l_j, torch.ones_like(v))
-    slope = torch.where(v <= l_j, 1.0, slope.clamp(0, 1))
-    z_max = at.amax(-1)
-    if parallel:
-        slope = torch.ones_like(slope)
-    # The line through x_j's two ends, whichever is higher for the slope as rounded.
-    upper = torch.maximum(v - slope * (l_j - z_j), top - slope * (u_j - z_j)) - z_max
-    lower = z_j - z_max
-    spatial = l[0, 0].numel()
-    flat = windows[None, None].expand(b, c, -1, -1).gather(-1, j).squeeze(-1)
-    source = flat + spatial * torch.arange(c, device=l.device)[None, :, None]
-    one, slope, lower, upper = (t.reshape(b, *shape) for t in (torch.ones_like(slope), slope, lower, upper))
-    return Lines(one, slope, lower, upper, source.reshape(b, -1))
-
-
-def max_pool_interval(windows: Tensor, l: Tensor, u: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """The interval of the maximum over each window."""
-    low, high = (_windowed(t, windows).amax(-1).reshape(l.shape[0], *shape) for t in (l, u))
-    return low, high
-
-
-def _windowed(t: Tensor, windows: Tensor) -> Tensor:
-    """`b x c x outputs x window`: the values each window sees, the lowest number in place of padding."""
-    flat = t.flatten(2)
-    padded = torch.cat([flat, flat.new_full((*flat.shape[:2], 1), _lowest(t))], -1)
-    return padded[:, :, windows]  # position -1 is the padding
-
-
-def _lowest(t: Tensor) -> float:
-    return torch.finfo(t.dtype).min
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# The table
+from elbowroom.network.graph import Node
+from elbowroom.search.bounds.max_pool import MaxPooling
+from elbowroom.search.bounds.planes import Planes, Relaxed, Term, ratio
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Relaxed):
     """What the bounds need to know of an activation.
 
     `derivative(op, x)`. `points(op, k, l, u)`: where `sigma(x) - k x` may turn inside the interval.
@@ -135,15 +52,34 @@ class Row:
     chord: Callable[[Any, Tensor, Tensor], Tensor]
     turns: Callable[[Any], tuple[float, ...]] = lambda op: ()
     slack: float = 0.0
+    zero_below: bool = False
 
+    univariate = True
 
-def row_of(op: ops.Activation) -> Row:
-    """The row of `op`'s kind."""
-    try:
-        row = TABLE[type(op)]
-    except KeyError:
-        raise UnsupportedError(f"no lines are known for the activation {op.name}") from None
-    return row(op) if callable(row) else row
+    def interval(self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Also right for functions that are not monotone."""
+        (l,), (u,) = lowers, uppers
+        # Written with `where`, because a tie (zero width) must not mix the gradients of the two ends.
+        at_l, at_u = op(l), op(u)
+        falling = at_l > at_u
+        low, high = torch.where(falling, at_u, at_l), torch.where(falling, at_l, at_u)
+        for point in self.turns(op):
+            value = op(torch.minimum(torch.maximum(_like(point, l), l), u).detach())
+            low, high = torch.where(value < low, value, low), torch.where(value > high, value, high)
+        return low, high
+
+    def planes(
+        self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor], values: Sequence[Tensor], parallel: bool
+    ) -> Planes:
+        (l,), (u,), (z,) = lowers, uppers, values
+        if parallel:
+            lower_slope = upper_slope = self.chord(op, l, u)
+            lower, upper = _extremes(self, op, lower_slope, l, u, z)
+        else:
+            lower_slope, upper_slope = self.slopes(op, l, u)
+            lower, _ = _extremes(self, op, lower_slope, l, u, z)
+            _, upper = _extremes(self, op, upper_slope, l, u, z)
+        return Planes((Term(0, lower_slope, upper_slope),), lower, upper)
 
 
 def _extremes(row: Row, op: ops.Activation, k: Tensor, l: Tensor, u: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -173,16 +109,6 @@ def _like(value: Any, t: Tensor) -> Tensor:
     return torch.as_tensor(value, dtype=t.dtype, device=t.device).expand_as(t)
 
 
-def _ratio(numerator: Tensor, width: Tensor, otherwise: Tensor) -> Tensor:
-    """`numerator / width`; `otherwise` where the width is zero, no gradient where it is next to zero."""
-    safe = width > torch.finfo(width.dtype).eps ** 2
-    result = numerator / torch.where(safe, width, 1.0)
-    with torch.no_grad():
-        positive = width > 0
-        rough = torch.where(positive, numerator / torch.where(positive, width, 1.0), otherwise)
-    return torch.where(safe, result, rough)
-
-
 # --- piecewise linear functions: everything follows from their kinks
 
 
@@ -197,7 +123,7 @@ def _bent(kinks: tuple[float, ...], l: Tensor, u: Tensor) -> Tensor:
 def _kinked_chord(kinks: Callable[[Any], tuple[float, ...]], derivative: Callable) -> Callable:
     def chord(op: Any, l: Tensor, u: Tensor) -> Tensor:
         flat = derivative(op, (l + u) / 2)
-        return torch.where(_bent(kinks(op), l, u), _ratio(op(u) - op(l), u - l, flat), flat)
+        return torch.where(_bent(kinks(op), l, u), ratio(op(u) - op(l), u - l, flat), flat)
 
     return chord
 
@@ -213,7 +139,7 @@ def _envelope_slopes(op: Any, points: list[Tensor], l: Tensor, u: Tensor, flat: 
     best_low, best_high = _like(math.inf, l), _like(-math.inf, l)
     for i, (p, f) in enumerate(zip(points, values)):
         for q, g in zip(points[i + 1 :], values[i + 1 :]):
-            slope = _ratio(g - f, q - p, flat)
+            slope = ratio(g - f, q - p, flat)
             with torch.no_grad():
                 straddles = (p <= mid) & (mid <= q) & (p < q)
                 at_mid = f + slope * (mid - p)
@@ -235,7 +161,7 @@ def _supporting_slopes(op: Any, points: list[Tensor], l: Tensor, u: Tensor, flat
     best_low, best_high = _like(-math.inf, l), _like(math.inf, l)
     for i, (p, f) in enumerate(zip(points, values)):
         for j in range(i + 1, len(points)):
-            slope = _ratio(values[j] - f, points[j] - p, flat)
+            slope = ratio(values[j] - f, points[j] - p, flat)
             with torch.no_grad():
                 at_mid = f + slope * (mid - p)
                 low = high = torch.where(points[j] > p, at_mid, math.nan)  # nan: no chord, and never better
@@ -432,10 +358,8 @@ def _gelu_slope(op: ops.GELU, x: Tensor) -> Tensor:
     return s + y * s * torch.sigmoid(-p) * c * (1 + 3 * 0.044715 * y * y)
 
 
-def _elu_row(op: ops.ELU) -> Row:
-    if op.alpha <= 1:
-        return _ELU_CONVEX
-    return Row(_elu_slope, _elu_points, _ELU_WAVY.slopes, _ELU_WAVY.chord, slack=_SLACK)
+def _elu_slopes(op: ops.ELU, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    return (_ELU_CONVEX if op.alpha <= 1 else _ELU_WAVY).slopes(op, l, u)
 
 
 def _relu_slope(op: Any, x: Tensor) -> Tensor:
@@ -471,15 +395,26 @@ def _gelu_bends(op: ops.GELU) -> tuple[float, ...]:
 _ELU_CONVEX = _convex(_elu_slope, _elu_points)
 _ELU_WAVY = _wavy(_elu_slope, _zero, _zero)
 
-TABLE: dict[type[ops.Activation], Any] = {
-    ops.ReLU: _piecewise(_zero, _relu_slope),
+TABLE: dict[type[ops.Operation], Relaxed] = {
+    ops.ReLU: replace(_piecewise(_zero, _relu_slope), zero_below=True),
     ops.LeakyReLU: _piecewise(_zero, _leaky_slope),
     ops.Clip: _piecewise(_clip_kinks, _clip_slope),
     ops.Sigmoid: _s_shaped(_sigmoid_slope, _sigmoid_stationary),
     ops.Tanh: _s_shaped(_tanh_slope, _tanh_stationary),
     ops.Arctan: _s_shaped(_arctan_slope, _arctan_stationary),
-    ops.ELU: _elu_row,
+    ops.ELU: replace(_ELU_CONVEX, slopes=_elu_slopes),
     ops.Softplus: _convex(_softplus_slope, _softplus_points),
     ops.SiLU: _wavy(_silu_slope, lambda op: (-_SILU_BEND, _SILU_BEND), lambda op: (_SILU_VALLEY,)),
     ops.GELU: _wavy(_gelu_slope, _gelu_bends, lambda op: (_GELU_TANH_VALLEY if op.tanh else _GELU_VALLEY,)),
+    ops.MaxPool: MaxPooling(),
 }
+
+
+def row_of(node: Node) -> Relaxed:
+    """The row of the operation of a node that is not affine."""
+    try:
+        return TABLE[type(node.op)]
+    except KeyError:
+        raise UnsupportedError(
+            f"node {node.name}: the search knows neither a linear map nor lines of {node.op.name}"
+        ) from None

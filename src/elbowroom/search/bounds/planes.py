@@ -1,0 +1,69 @@
+"""What a relaxation is: planes below and above an operation that is not affine, a sum of one term per input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One input's share in a relaxation: its slopes, `b x *shape` of the node's output.
+
+    `input`: which of the node's inputs. `source`: the flat position in it that each output's slope belongs to
+    (`b x size`), as in max-pooling; None where output i goes with entry i.
+    """
+
+    input: int
+    lower_slope: Tensor
+    upper_slope: Tensor
+    source: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Planes:
+    """A relaxation of one node around a point z: with x the inputs' deviations from z, and `f` the node's from `f(z)`,
+
+        sum_t lower_slope_t x_t + lower  <=  f  <=  sum_t upper_slope_t x_t + upper.
+
+    `lower`, `upper`: `b x *shape` of the node's output. *Parallel* planes have the same slopes below and above.
+    """
+
+    terms: tuple[Term, ...]
+    lower: Tensor
+    upper: Tensor
+
+
+class Relaxed:
+    """What the search knows of one type of operation that is not affine.
+
+    `univariate`: each output is a function of one number, the entry of the only input in its place; `interval` is then
+    its range. `zero_below`: it gives zero wherever its input is not positive.
+    """
+
+    univariate = False
+    zero_below = False
+
+    def interval(self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """The smallest and the largest value, given those of the inputs; every tensor `b x *shape`."""
+        raise NotImplementedError
+
+    def planes(
+        self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor], values: Sequence[Tensor], parallel: bool
+    ) -> Planes:
+        """Planes on the inputs' intervals, around the `values` in them."""
+        raise NotImplementedError
+
+
+def ratio(numerator: Tensor, width: Tensor, otherwise: Tensor) -> Tensor:
+    """`numerator / width`; `otherwise` where the width is zero, no gradient where it is next to zero."""
+    safe = width > torch.finfo(width.dtype).eps ** 2
+    result = numerator / torch.where(safe, width, 1.0)
+    with torch.no_grad():
+        positive = width > 0
+        rough = torch.where(positive, numerator / torch.where(positive, width, 1.0), otherwise)
+    return torch.where(safe, result, rough)
