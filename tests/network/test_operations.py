@@ -43,6 +43,10 @@ from elbowroom.network.operations import (
     Tanh,
     Transpose,
 )
+from elbowroom.proof.kernel import rows
+from elbowroom.proof.kernel.relaxed import windows as proof_windows
+from elbowroom.search.bounds.maps import MAPS
+from elbowroom.search.bounds.max_pool import windows as search_windows
 
 
 def randn(*shape: int) -> Tensor:
@@ -103,7 +107,7 @@ def matrices(op: Affine, shapes: list[Shape]) -> list[Tensor]:
         n = math.prod(shape)
         units = [torch.zeros(n, *s, dtype=torch.float64) for s in shapes]
         units[k] = torch.eye(n, dtype=torch.float64).reshape(n, *shape)
-        result.append(op.linear(*units).reshape(n, -1).T)
+        result.append((op(*units) - op(*map(torch.zeros_like, units))).reshape(n, -1).T)
     return result
 
 
@@ -113,19 +117,23 @@ def test_affine(op: Affine, shapes: list[Shape], out: Shape) -> None:
     xs, a = [randn(n, *s) for s in shapes], randn(n, *out)
     zeros = [torch.zeros_like(x) for x in xs]
     assert op.output_shape(*shapes) == out
-    linear = op.linear(*xs)
-    assert linear.shape == (n, *out)
-    torch.testing.assert_close(op(*xs) - op(*zeros), linear)
+    moved = op(*xs) - op(*zeros)
+    assert moved.shape == (n, *out)
+    own = matrices(op, shapes)
+    torch.testing.assert_close(moved.flatten(1), sum(x.flatten(1) @ m.T for x, m in zip(xs, own)))
 
-    back = op.adjoint(a, shapes)
-    assert [b.shape for b in back] == [x.shape for x in xs]
-    for ours, default in zip(back, Affine.adjoint(op, a, shapes), strict=True):
-        torch.testing.assert_close(ours, default)
-    torch.testing.assert_close((a * linear).sum(), sum((b * x).sum() for b, x in zip(back, xs)))
-
+    # What search and proof make of it, each by itself.
+    torch.testing.assert_close(MAPS[type(op)].linear(op, *xs), moved)
     radii = [x.abs() for x in xs]
-    expected = sum(r.reshape(n, -1) @ m.abs().T for r, m in zip(radii, matrices(op, shapes)))
-    torch.testing.assert_close(op.absolute().linear(*radii).reshape(n, -1), expected)
+    sizes = sum(r.flatten(1) @ m.abs().T for r, m in zip(radii, own))
+    for back, spread in (
+        (MAPS[type(op)].adjoint(op, a, shapes), MAPS[type(op)].absolute(op, *radii)),
+        (rows.AFFINE[type(op)].back(op, a, shapes), rows.AFFINE[type(op)].sizes(op, *radii)),
+    ):
+        assert [b.shape for b in back] == [x.shape for x in xs]
+        for part, matrix in zip(back, own, strict=True):
+            torch.testing.assert_close(part.flatten(1), a.flatten(1) @ matrix)
+        torch.testing.assert_close(spread.flatten(1), sizes)
 
 
 @pytest.mark.parametrize("length", range(5, 12))
@@ -135,7 +143,10 @@ def test_conv_adjoint_with_pixels_left_over(length: int, stride: int, dilation: 
     for padding in (0, 1, 3):
         op = Conv(randn(2, 3, 3), None, (stride,), (padding,), (dilation,))
         a = randn(2, *op.output_shape((3, length)))
-        torch.testing.assert_close(op.adjoint(a, [(3, length)]), Affine.adjoint(op, a, [(3, length)]))
+        for back in (MAPS[Conv].adjoint, rows.AFFINE[Conv].back):
+            torch.testing.assert_close(
+                back(op, a, [(3, length)])[0].flatten(1), a.flatten(1) @ matrices(op, [(3, length)])[0]
+            )
 
 
 @pytest.mark.parametrize("affine", [True, False])
@@ -164,11 +175,11 @@ def test_batch_norm_is_torchs(shape: Shape, affine: bool) -> None:
 )
 def test_max_pool_windows(op: MaxPool, shape: Shape) -> None:
     x = randn(4, *shape)
-    windows = op.windows(shape)
     out = op.output_shape(shape)
-    assert windows.shape == (math.prod(out[1:]), math.prod(op.kernel))
-    seen = x.flatten(2)[..., windows.clamp_min(0)].masked_fill(windows < 0, -math.inf)
-    assert torch.equal(seen.amax(-1).reshape(4, *out), op(x))
+    for windows in (search_windows(op, shape, out), proof_windows(op, out, shape)):
+        assert windows.shape == (math.prod(out[1:]), math.prod(op.kernel))
+        seen = x.flatten(2)[..., windows.clamp_min(0)].masked_fill(windows < 0, -math.inf)
+        assert torch.equal(seen.amax(-1).reshape(4, *out), op(x))
 
 
 ACTIVATIONS = [

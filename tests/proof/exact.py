@@ -5,6 +5,8 @@ It shares nothing with the checker but the data structure. Values are numpy arra
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -55,12 +57,12 @@ def _apply(op: Any, xs: list[np.ndarray], shapes: list[tuple[int, ...]], shape: 
         for v, s in zip(xs, shapes):
             numbers.append(torch.arange(at, at + len(v), dtype=torch.float64).reshape(1, *s))
             at += len(v)
-        return joined[op.linear(*numbers).flatten().long().numpy()]
+        return joined[without_offset(op)(*numbers).flatten().long().numpy()]
     if isinstance(op, ops.Linear):
         y = x.reshape(shapes[0]).dot(objects(number, op.weight).T)
         return (y if op.bias is None else y + objects(number, op.bias)).flatten()
     if isinstance(op, (ops.Conv, ops.AvgPool, ops.Mean)):
-        found = op.linear(torch.eye(len(x), dtype=torch.float64).reshape(-1, *shapes[0])).flatten(1)
+        found = without_offset(op)(torch.eye(len(x), dtype=torch.float64).reshape(-1, *shapes[0])).flatten(1)
         matrix = objects(number, found)
         if not isinstance(op, ops.Conv):  # one over a whole number
             matrix = np.vectorize(lambda v: number(1) / number(round(1 / float(v))) if v != 0 else zero, otypes="O")(
@@ -89,9 +91,22 @@ def _apply(op: Any, xs: list[np.ndarray], shapes: list[tuple[int, ...]], shape: 
         return sum(parts[1:], parts[0])
     if isinstance(op, ops.MaxPool):
         flat = x.reshape(shapes[0][0], -1)
-        windows = [[i for i in w if i >= 0] for w in op.windows(shapes[0]).tolist()]
+        windows = [w.nonzero().flatten().tolist() for w in _seen(op, shapes[0][1:])]
         return np.array([_largest([c[i] for i in w]) for c in flat for w in windows], dtype=object)
     return _activation(op, x, shape, number)
+
+
+def without_offset(op: ops.Operation) -> ops.Operation:
+    """The linear part of an operation, whose forward pass it is: no bias, nothing but zeros for padding."""
+    if isinstance(op, ops.Linear | ops.Conv):
+        return dataclasses.replace(op, bias=None)
+    return dataclasses.replace(op, value=0.0) if isinstance(op, ops.Pad) else op
+
+
+def _seen(op: ops.MaxPool, spatial: tuple[int, ...]) -> Tensor:
+    """Which places each output looks at, `outputs x places`: those where a one among zeros comes through."""
+    ones = torch.eye(math.prod(spatial), dtype=torch.float64).reshape(-1, 1, *spatial)
+    return (op(ones).flatten(1) == 1).T
 
 
 def _largest(found: list[Any]) -> Any:

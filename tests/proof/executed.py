@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime
 import torch
 import torch.nn.functional as F
+from exact import without_offset
 from torch import Tensor
 
 from elbowroom.network import operations as ops
@@ -152,7 +153,7 @@ class Machine:
         n = math.prod(shape)
         wide = op.map_tensors(lambda t: t.double())
         assert isinstance(wide, ops.Affine)
-        matrix = wide.linear(torch.eye(n, dtype=torch.float64).reshape(n, *shape))
+        matrix = without_offset(wide)(torch.eye(n, dtype=torch.float64).reshape(n, *shape))
         out = tuple(matrix.shape[1:])
         matrix = matrix.reshape(n, -1)
         most = int((matrix != 0).sum(0).max())

@@ -194,7 +194,7 @@ class Network:
     @cached_property
     def preactivations(self) -> tuple[int, ...]:
         """The nodes whose bounds the relaxations need: what feeds an activation or max-pooling."""
-        return tuple(sorted({self.nodes[i].inputs[0] for i in self.relaxed}))
+        return tuple(sorted({j for i in self.relaxed for j in self.nodes[i].inputs}))
 
     @cached_property
     def dtype(self) -> torch.dtype:

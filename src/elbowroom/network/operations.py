@@ -1,12 +1,11 @@
 """The operations a `Network` is made of: affine maps, activations and max-pooling.
 
-Every operation works on tensors with one leading axis (`n x *shape`), which the bounds use for whatever
-is batched: inputs, or rows of coefficients. Shapes in signatures leave that axis out.
+Every operation works on tensors with one leading axis (`n x *shape`) for whatever is batched. Shapes in signatures
+leave that axis out.
 
-An affine operation `f(x) = L x + b` gives four things: `f` itself (`__call__`), its linear part (`linear`),
-the transpose of the linear part (`adjoint`), and the same linear map with absolute coefficients (`absolute`),
-which is what interval arithmetic needs. Weights of batch norm and the like are never folded into neighbours:
-results speak of the network as stored.
+An operation says what it computes (`__call__`), and nothing of how that is bounded: search, proof and Arb each have
+their own maps (`search.bounds.maps`, `proof.kernel.rows`, `proof.arb`), so that no fault is shared. Weights of batch
+norm and the like are never folded into neighbours: results speak of the network as stored.
 
 An operation is whole or refused. Every field is validated when it is built, by its declared type and then by `_check`;
 whether it fits its inputs is said by `output_shape`; whether its numbers make sense by `refuse_values`, which every
@@ -186,25 +185,7 @@ class Input(Operation):
 
 
 class Affine(Operation):
-    """`f(x_1, ..., x_k) = L (x_1, ..., x_k) + b`."""
-
-    def linear(self, *xs: Tensor) -> Tensor:
-        """`L x`: the map without its offset."""
-        raise NotImplementedError
-
-    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        """`a @ L`, one tensor per input: coefficients over the output become coefficients over the inputs.
-
-        `a`: `n x *output_shape`; `shapes`: those of the inputs. By `torch.func.vjp` unless a subclass
-        knows a faster way.
-        """
-        points = [a.new_zeros(a.shape[0], *s) for s in shapes]
-        pull = torch.func.vjp(self.linear, *points)[1]
-        return pull(a)
-
-    def absolute(self) -> Affine:
-        """The map `x -> |L| x`, which takes radii of intervals to radii of intervals."""
-        return self
+    """`f(x_1, ..., x_k) = L (x_1, ..., x_k) + b`: says that there are such L and b."""
 
 
 def _channelwise(t: Tensor, like: Tensor) -> Tensor:
@@ -250,18 +231,8 @@ class Linear(Affine):
     def __call__(self, *xs: Tensor) -> Tensor:
         return F.linear(xs[0], self.weight, self.bias)
 
-    def linear(self, *xs: Tensor) -> Tensor:
-        return F.linear(xs[0], self.weight)
-
-    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return (a @ self.weight,)
-
-    def absolute(self) -> Linear:
-        return Linear(self.weight.abs())
-
 
 _CONV = (F.conv1d, F.conv2d, F.conv3d)
-_CONV_TRANSPOSE = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 _AVG_POOL = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
 _MAX_POOL = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
 
@@ -296,52 +267,8 @@ class Conv(Affine):
         return (len(self.weight), *found)
 
     def __call__(self, *xs: Tensor) -> Tensor:
-        return self._apply(xs[0], self.bias)
-
-    def linear(self, *xs: Tensor) -> Tensor:
-        return self._apply(xs[0], None)
-
-    def _apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         conv = _CONV[self.weight.dim() - 3]
-        return conv(x, self.weight, bias, self.stride, self.padding, self.dilation, self.groups)
-
-    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        if max(self.stride) > 1 and self.groups == 1 and max(self.dilation) == 1:
-            return (self._adjoint_by_phases(a, shapes[0]),)
-        spatial, kernel = shapes[0][1:], self.weight.shape[2:]
-        # Pixels at the end that no stride reaches get coefficient zero through `output_padding`.
-        extra = tuple(
-            n - ((o - 1) * s - 2 * p + d * (k - 1) + 1)
-            for n, o, s, p, d, k in zip(spatial, a.shape[2:], self.stride, self.padding, self.dilation, kernel)
-        )
-        transpose = _CONV_TRANSPOSE[self.weight.dim() - 3]
-        return (transpose(a, self.weight, None, self.stride, self.padding, extra, self.groups, self.dilation),)
-
-    def _adjoint_by_phases(self, a: Tensor, shape: Shape) -> Tensor:
-        """The same as one plain convolution: on a CPU some ten times faster than a strided transposed one.
-
-        Along an axis with stride s, input position `s u + r - padding` meets the kernel at `r + s t` only, under
-        output `u - t`: for each phase r a convolution with every s-th entry of the kernel. All phases together are one
-        convolution with s times the channels, whose results are then interleaved.
-        """
-        dims, (out, into) = len(self.stride), self.weight.shape[:2]
-        lengths = [-(-k // s) for k, s in zip(self.weight.shape[2:], self.stride)]
-        ends = [n for k, s, t in zip(self.weight.shape[2:], self.stride, lengths) for n in (t * s - k, 0)]
-        kernel = F.pad(self.weight, ends[::-1])
-        kernel = kernel.reshape(out, into, *(n for pair in zip(lengths, self.stride) for n in pair))
-        steps, phases = [2 + 2 * d for d in range(dims)], [3 + 2 * d for d in range(dims)]
-        kernel = kernel.flip(steps).permute(1, *phases, 0, *steps).flatten(0, dims)
-        found = _CONV[dims - 1](a, kernel, None, 1, [t - 1 for t in lengths])
-        places = found.shape[2:]
-        found = found.reshape(len(a), into, *self.stride, *places)
-        pairs = [axis for d in range(dims) for axis in (2 + dims + d, 2 + d)]
-        found = found.permute(0, 1, *pairs).reshape(len(a), into, *(u * s for u, s in zip(places, self.stride)))
-        # Off with the padding; positions at the end that no window reaches have coefficient zero.
-        cuts = [n for have, p, want in zip(found.shape[2:], self.padding, shape[1:]) for n in (want + p - have, -p)]
-        return F.pad(found, cuts[::-1])
-
-    def absolute(self) -> Conv:
-        return dataclasses.replace(self, weight=self.weight.abs(), bias=None)
+        return conv(xs[0], self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -388,27 +315,6 @@ class BatchNorm(Affine):
         y = (x - _channelwise(self.mean, x)) * _channelwise(self.scale(), x)
         return y if self.bias is None else y + _channelwise(self.bias, x)
 
-    def linear(self, *xs: Tensor) -> Tensor:
-        return xs[0] * _channelwise(self.scale(), xs[0])
-
-    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return (self.linear(a),)
-
-    def absolute(self) -> Affine:
-        return _ChannelScale(self.scale().abs())
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _ChannelScale(Affine):
-    """Multiplies each channel by a number; only the absolute value of a batch norm needs it."""
-
-    factor: Tensor
-
-    def linear(self, *xs: Tensor) -> Tensor:
-        return xs[0] * _channelwise(self.factor, xs[0])
-
-    __call__ = linear
-
 
 class _WithConstant(Affine):
     """An element-wise operation with a constant, which broadcasts against the input from the right."""
@@ -437,16 +343,8 @@ class Scale(_WithConstant):
 
     factor: Tensor
 
-    def linear(self, *xs: Tensor) -> Tensor:
+    def __call__(self, *xs: Tensor) -> Tensor:
         return xs[0] * self.factor
-
-    __call__ = linear
-
-    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return (self.linear(a),) if a.shape[1:] == shapes[0] else super().adjoint(a, shapes)
-
-    def absolute(self) -> Scale:
-        return Scale(self.factor.abs())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -460,16 +358,8 @@ class Divide(_WithConstant):
         if bool((self.divisor == 0).any()):
             raise InputError("Divide by a constant that contains zero; check std (no entry may be 0)")
 
-    def linear(self, *xs: Tensor) -> Tensor:
+    def __call__(self, *xs: Tensor) -> Tensor:
         return xs[0] / self.divisor
-
-    __call__ = linear
-
-    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return (self.linear(a),) if a.shape[1:] == shapes[0] else super().adjoint(a, shapes)
-
-    def absolute(self) -> Divide:
-        return Divide(self.divisor.abs())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -480,12 +370,6 @@ class Shift(_WithConstant):
 
     def __call__(self, *xs: Tensor) -> Tensor:
         return xs[0] + self.offset
-
-    def linear(self, *xs: Tensor) -> Tensor:
-        return xs[0].expand(xs[0].shape[0], *self.output_shape(tuple(xs[0].shape[1:])))
-
-    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return (a,) if a.shape[1:] == shapes[0] else super().adjoint(a, shapes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -503,23 +387,13 @@ class Add(Affine):
             raise InputError(f"Add with {len(self.signs)} signs got {len(shapes)} inputs")
         return _broadcast(self.name, *shapes)
 
-    def linear(self, *xs: Tensor) -> Tensor:
+    def __call__(self, *xs: Tensor) -> Tensor:
         rank = max(x.dim() for x in xs)  # shapes align from the right; the leading axis must stay leading
         xs = tuple(x.reshape(x.shape[0], *[1] * (rank - x.dim()), *x.shape[1:]) for x in xs)
         total = xs[0] * self.signs[0] if self.signs[0] != 1 else xs[0]
         for sign, x in zip(self.signs[1:], xs[1:]):
             total = torch.add(total, x, alpha=sign)
         return total
-
-    __call__ = linear
-
-    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        if all(s == tuple(a.shape[1:]) for s in shapes):
-            return tuple(a if sign == 1 else a * sign for sign in self.signs)
-        return super().adjoint(a, shapes)
-
-    def absolute(self) -> Add:
-        return Add(tuple(abs(s) for s in self.signs))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -535,16 +409,11 @@ class Concat(Affine):
         self._must(all(s == others[0] for s in others), shapes)
         return self._probe(*shapes)
 
-    def linear(self, *xs: Tensor) -> Tensor:
+    def __call__(self, *xs: Tensor) -> Tensor:
         return torch.cat(xs, dim=self._dim(xs[0].dim()))
-
-    __call__ = linear
 
     def _dim(self, rank: int) -> int:
         return self.axis + 1 if self.axis >= 0 else self.axis + rank
-
-    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return a.split([s[self.axis] for s in shapes], dim=self._dim(a.dim()))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -565,13 +434,8 @@ class Reshape(Affine):
         self._must(count % known == 0 if -1 in self.shape else count == known, shapes)
         return tuple(count // known if n == -1 else n for n in self.shape)
 
-    def linear(self, *xs: Tensor) -> Tensor:
+    def __call__(self, *xs: Tensor) -> Tensor:
         return xs[0].reshape(xs[0].shape[0], *self.shape)
-
-    __call__ = linear
-
-    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return (a.reshape(a.shape[0], *shapes[0]),)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -588,14 +452,8 @@ class Transpose(Affine):
         self._must(len(shapes) == 1 and len(shapes[0]) == len(self.axes), shapes)
         return tuple(shapes[0][d] for d in self.axes)
 
-    def linear(self, *xs: Tensor) -> Tensor:
+    def __call__(self, *xs: Tensor) -> Tensor:
         return xs[0].permute(0, *(d + 1 for d in self.axes))
-
-    __call__ = linear
-
-    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        back = sorted(range(len(self.axes)), key=lambda d: self.axes[d])
-        return (a.permute(0, *(d + 1 for d in back)),)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -618,12 +476,10 @@ class Slice(Affine):
         self._must(fits, shapes)
         return self._probe(*shapes)
 
-    def linear(self, *xs: Tensor) -> Tensor:
+    def __call__(self, *xs: Tensor) -> Tensor:
         index = [slice(None)] * xs[0].dim()
         index[self.axis + 1] = slice(self.start, self.stop, self.step)
         return xs[0][tuple(index)]
-
-    __call__ = linear
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -650,12 +506,6 @@ class Pad(Affine):
         largest = torch.finfo(xs[0].dtype).max
         return F.pad(xs[0], self.pads, value=_within(self.value, xs[0].dtype, largest))
 
-    def linear(self, *xs: Tensor) -> Tensor:
-        return F.pad(xs[0], self.pads)
-
-    def adjoint(self, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return (F.pad(a, [-p for p in self.pads]),) if min(self.pads) >= 0 else super().adjoint(a, shapes)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mean(Affine):
@@ -672,11 +522,9 @@ class Mean(Affine):
         self._must(len(shapes) == 1 and max(self.axes) < len(shapes[0]), shapes)
         return self._probe(*shapes)
 
-    def linear(self, *xs: Tensor) -> Tensor:
+    def __call__(self, *xs: Tensor) -> Tensor:
         found = xs[0].mean(dim=[d + 1 for d in self.axes], keepdim=self.keepdim)
         return found if found.dim() > 1 else found[:, None]
-
-    __call__ = linear
 
 
 def _check_pooling(op: Any, **least: int) -> None:
@@ -706,11 +554,9 @@ class AvgPool(Affine):
         self._must(len(shapes) == 1 and len(shapes[0]) == len(self.kernel) + 1, shapes)
         return self._probe(*shapes)
 
-    def linear(self, *xs: Tensor) -> Tensor:
+    def __call__(self, *xs: Tensor) -> Tensor:
         pool = _AVG_POOL[len(self.kernel) - 1]
         return pool(xs[0], self.kernel, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
-
-    __call__ = linear
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -733,19 +579,6 @@ class MaxPool(Operation):
     def __call__(self, *xs: Tensor) -> Tensor:
         pool = _MAX_POOL[len(self.kernel) - 1]
         return pool(xs[0], self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
-
-    def windows(self, input_shape: Shape) -> Tensor:
-        """The flat spatial positions each output looks at: `outputs x window`, -1 for padding."""
-        spatial = input_shape[1:]
-        out = self.output_shape(input_shape)[1:]
-        index = torch.zeros(1, 1, dtype=torch.long)
-        for n, o, k, s, p, d in zip(spatial, out, self.kernel, self.stride, self.padding, self.dilation):
-            at = torch.arange(o)[:, None] * s - p + torch.arange(k) * d  # o x k positions along this axis
-            at = torch.where((at >= 0) & (at < n), at, -1)
-            joint = index[:, None, :, None] * n + at[None, :, None, :]
-            joint = torch.where((index[:, None, :, None] < 0) | (at[None, :, None, :] < 0), -1, joint)
-            index = joint.reshape(index.shape[0] * o, index.shape[1] * k)
-        return index
 
 
 class Activation(Operation):

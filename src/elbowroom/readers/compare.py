@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -84,10 +84,7 @@ def size(op: Operation, sizes: Sequence[Tensor], y: Tensor) -> Tensor:
     huge (a mask, say) excuses no other.
     """
     if isinstance(op, ops.Affine):
-        if isinstance(op, ops.BatchNorm):
-            sizes = [sizes[0] + op.mean.abs().reshape(-1, *[1] * (y.dim() - 2))]
-        zeros = [torch.zeros_like(s[:1]) for s in sizes]
-        way = op.absolute().linear(*sizes) + op(*zeros).abs()
+        way = _absolute(op)(*sizes)
     elif isinstance(op, ops.MaxPool):
         way = op(*sizes)
     else:
@@ -96,6 +93,19 @@ def size(op: Operation, sizes: Sequence[Tensor], y: Tensor) -> Tensor:
     if isinstance(op, _BENDS):
         way = way + (op.alpha if isinstance(op, ops.ELU) else 1 / op.beta if isinstance(op, ops.Softplus) else 1.0)
     return torch.maximum(way, y.abs())
+
+
+def _absolute(op: Operation) -> Operation:
+    """The affine operation with absolute parameters, which adds up sizes: every coefficient is a product of them."""
+    if type(op) is ops.Add:
+        return ops.Add(tuple(map(abs, op.signs)))
+    if type(op) is ops.Pad:
+        return ops.Pad(op.pads, abs(op.value))
+    if type(op) is ops.BatchNorm:  # which subtracts its mean
+        positive = op.map_tensors(lambda t: t.abs())
+        assert isinstance(positive, ops.BatchNorm)
+        return replace(positive, mean=-positive.mean)
+    return op.map_tensors(lambda t: t.abs())
 
 
 def difference(found: Tensor, expected: Tensor) -> Tensor:
