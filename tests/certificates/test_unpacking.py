@@ -28,7 +28,7 @@ _HUGE = 1 << 26  # bytes that a bomb unpacks to
 _READ = """
 import resource, sys
 import elbowroom as er
-from elbowroom.check.command import check_run
+from elbowroom.commands.check import check_run
 from pathlib import Path
 
 good, bomb = map(Path, sys.argv[1:])
