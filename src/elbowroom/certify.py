@@ -177,6 +177,7 @@ def certify(
     return _collect(found, net, shape_of, limits if domain is not None else None, settings)
 
 
+@in_own_modes
 def uncertified(
     net: Network, x: Tensor, labels: Tensor | None = None, group: Tensor | None = None, message: str = "", **told: Any
 ) -> Certificates:
@@ -590,9 +591,10 @@ def _collect(
     if isinstance(region, Oblique):
         once["basis"] = region.basis.double().cpu()
     if limits is not None:
-        ends = torch.stack([limits.lowest, limits.highest]).reshape(2, -1, *net.input_shape).cpu()
-        ends = ends[:, :1] if bool((ends == ends[:, :1]).all()) else ends  # one, where all inputs have the same
-        once["lowest"], once["highest"] = ends.clone()
+        ends = {"lowest": limits.lowest, "highest": limits.highest}
+        if all(bool((end == end[:1]).all()) for end in ends.values()):  # one stands for all inputs
+            ends = {name: end[:1].clone() for name, end in ends.items()}
+        once.update({name: end.reshape(-1, *net.input_shape).cpu() for name, end in ends.items()})
     columns: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in rows.items()}
     return Certificates(**columns, **once, settings=settings, network=net)
 
