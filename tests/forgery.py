@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from elbowroom.certificates import parts
+from elbowroom.certificates import parts, store
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
 from elbowroom.files import digest
@@ -138,12 +138,12 @@ def reseal(run: Path) -> None:
     edit_run(run, lambda r: _reseal_shared(run, r["claim"]))
     content = json.loads((run / "run.json").read_text())
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):  # a claim of no columns
-        columns = parts.columns_of(content["claim"])
+        cells = store.cells_of(content["claim"], Certificates)
         for path in sorted(run.glob("parts/part-*.parquet")):
             table = pq.read_table(path)
-            values = {name: table.column(name).to_pylist() for name in columns}
-            numbers = {n: v if columns[n].kind == "text" else np.array(v) for n, v in values.items()}
-            sums = parts.row_checksums(numbers, columns, digest(content["claim"]))
+            values = {name: table.column(name).to_pylist() for name in cells}
+            numbers = {n: v if cells[n].kind == "text" else np.array(v) for n, v in values.items()}
+            sums = parts.row_checksums(numbers, cells, digest(content["claim"]))
             seal = parts.Seal(digest(content["claim"]), digest(content["plan"]), int(path.stem[5:]))
             at = table.column_names.index("checksum")
             table = table.set_column(at, table.schema.field("checksum"), pa.array(sums, type=pa.binary(32)))
@@ -155,4 +155,4 @@ def _reseal_shared(run: Path, claim: dict[str, Any]) -> None:
         return
     with np.load(run / "shared.npz") as arrays:
         for name in set(arrays) & set(claim["shared"]):
-            claim["shared"][name] = hashlib.sha256(np.ascontiguousarray(arrays[name], "<f8").tobytes()).hexdigest()
+            claim["shared"][name] = hashlib.sha256(np.ascontiguousarray(arrays[name]).tobytes()).hexdigest()

@@ -172,6 +172,18 @@ def test_order_batch_size_and_company_do_not_matter():
         assert abs(float(certs.geomean[0] / together.geomean[k]) - 1) <= 1e-3
 
 
+def test_certificates_state_their_domain():
+    net, x = network(2), inputs(3, 2).clamp(-1, 1)
+    assert certify(net, x, region=Uniform()).lowest is None
+    low, high = torch.full((6,), -1.0), torch.full((3, 1), 1.0) + torch.arange(3.0)[:, None]
+    same = certify(net, x, region=Uniform(), domain=(low, torch.inf))
+    assert same.lowest.shape == same.highest.shape == (1, 6)
+    assert torch.equal(same.lowest[0], low.double()) and (same.highest == torch.inf).all()
+    own = certify(net, x, region=Uniform(), domain=(low, high))
+    assert own.lowest.shape == own.highest.shape == (3, 6)
+    assert torch.equal(own.lowest[2], low.double()) and torch.equal(own.highest[:, 4:5], high.double())
+
+
 def test_domain_caps_frozen_and_importance():
     net, x = network(2), inputs(6, 2)
     frozen = torch.tensor([True, False, False, True, False, False])

@@ -17,7 +17,8 @@ from torch import Tensor
 from elbowroom.arguments.accuracy import warn_near_chance
 from elbowroom.arguments.frames import by_name
 from elbowroom.arguments.tensors import Array, tensor_of
-from elbowroom.certificates.result import Certificates
+from elbowroom.certificates.result import Certificates, shape_name, sizes_of
+from elbowroom.certificates.schema import blank_rows, write_rows
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.space import Limits, limits_of
 from elbowroom.claim.specification import Specification, check_labels, label_stays
@@ -111,27 +112,13 @@ def certify(
     >>> certs.status[0], certs.eps[0], certs.ratio[0]
     """
     started = time.perf_counter()
-    shape_of = Box() if region is None else region
-    if not isinstance(shape_of, Region):
-        raise InputError(f"region must be a shape such as Box(), got {shape_of!r}")
-    if isinstance(solver, str):
-        if solver not in SOLVERS:
-            raise InputError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")
-        solver = SOLVERS[solver]()
-    if not hasattr(solver, "solve") or isinstance(solver, type):
-        raise InputError(f"solver must be a name or a solver object such as er.Sequential(), got {solver!r}")
-    if not isinstance(delta, int | float) or not delta >= 0:
-        raise InputError(f"delta must not be negative, got {delta}")
-    if precision not in PRECISIONS:
-        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if batch is not None and (not isinstance(batch, int) or batch < 1):
-        raise InputError(f"batch must be a positive number of inputs, got {batch!r}")
+    shape_of, solver = _chosen(region, solver, delta, precision, batch)
     where = usable_device(device) if device is not None else _device_of(x)
     points = batched(net, tensor_of(by_name(net, x, "x")).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
         raise InputError("x holds no inputs")
     refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
-    stated_hash = network_hash(net)
+    settings = _settings(net, shape_of, solver, bounds, margin, delta, precision, deployed)
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)
     task = _Task(
@@ -167,7 +154,8 @@ def certify(
         # Of labels only now: with many classes those of all inputs take more memory than the work does.
         return spec.part(index) if spec is not None else label_stays(chosen[index], net.n_outputs, net.decision)
 
-    found: dict[str, Any] = {}
+    sizes = sizes_of(net, None if spec is None else spec.group)
+    found = blank_rows(Certificates, sizes, points.cpu(), _parts(shape_of))
     rows = net.n_outputs - 1 if spec is None else spec.rows.shape[1]
     size, first = batch or budget.batch(net, where, bounds != "simple", rows), 0
     while first < len(points):
@@ -181,29 +169,92 @@ def certify(
             size = _smaller(len(index), where)
             continue
         started = _stamp(part, started)
-        _write(found, part, first, len(points))
+        write_rows(found, part, first)
         first += len(index)
-    settings = {
-        "region": repr_of(shape_of), "bounds": bounds if isinstance(bounds, str) else "own function",
-        "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
-        "precision": precision,
-        "p": shape_of.p if shape_of.p != torch.inf else "inf", "deployed": deployed,
-        "network_hash": stated_hash,
-    }  # fmt: skip
-    if network_hash(net) != stated_hash:
+    if network_hash(net) != settings["network_hash"]:
         raise InputError("the network's parameters were changed while it was being certified; certify it again")
-    basis = shape_of.basis.double().cpu() if isinstance(shape_of, Oblique) else None
-    stated = None if spec is None else spec.cast(torch.float64, "cpu")
-    return _collect(found, isinstance(shape_of, BOXES), net, basis, stated, settings)
+    if spec is not None:
+        stated = spec.cast(torch.float64, "cpu")
+        found.update(spec_rows=stated.rows, spec_offset=stated.offset, spec_group=stated.group)
+    return _collect(found, net, shape_of, limits if domain is not None else None, settings)
 
 
-def repr_of(region: Region) -> str:
+@in_own_modes
+def uncertified(
+    net: Network, x: Tensor, labels: Tensor | None = None, group: Tensor | None = None, message: str = "", **told: Any
+) -> Certificates:
+    """Certificates of inputs for which nothing is searched: their status is "error", and why is `message`. All else is
+    as `certify` has it that was told the same, whose refusals are made here as well.
+
+    `x`: `b x *input_shape`, float64. `labels`: `b`. `group`: `t`, that of the inputs' own specifications, where these
+    are not about labels. `told`: the arguments of `certify` that are the same for all inputs, every one of them.
+    """
+    region, solver = _chosen(*(told[name] for name in ("region", "solver", "delta", "precision", "batch")))
+    x = batched(net, x, "x")
+    refuse_uncovered(net, told["deployed"])
+    search = (told[name] for name in ("bounds", "margin", "delta", "precision", "deployed"))
+    settings = _settings(net, region, solver, *search)
+    margins_of(told["bounds"], told["margin"], Budget.of(told["memory"], usable_device(told["device"])))
+    limits = limits_of(net, x, *(told[name] for name in ("domain", "frozen", "importance", "max_eps")))
+    has = _parts(region) | ({"specification"} if group is not None else set())
+    found = blank_rows(Certificates, sizes_of(net, group), x, has)
+    found["message"] = [message] * len(x)
+    if labels is not None:
+        found["labels"] = labels
+    if group is not None:
+        found["spec_group"] = group
+    return _collect(found, net, region, limits if told["domain"] is not None else None, settings)
+
+
+def _chosen(
+    region: Region | None, solver: str | Solver, delta: float, precision: str, batch: int | None
+) -> tuple[Region, Solver]:
+    """Shape and solver, after a look at what was told."""
+    region = Box() if region is None else region
+    if not isinstance(region, Region):
+        raise InputError(f"region must be a shape such as Box(), got {region!r}")
+    if isinstance(solver, str):
+        if solver not in SOLVERS:
+            raise InputError(f"unknown solver {solver!r}; choose one of {', '.join(SOLVERS)}")
+        solver = SOLVERS[solver]()
+    if not hasattr(solver, "solve") or isinstance(solver, type):
+        raise InputError(f"solver must be a name or a solver object such as er.Sequential(), got {solver!r}")
+    if not isinstance(delta, int | float) or not delta >= 0:
+        raise InputError(f"delta must not be negative, got {delta}")
+    if precision not in PRECISIONS:
+        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    if batch is not None and (not isinstance(batch, int) or batch < 1):
+        raise InputError(f"batch must be a positive number of inputs, got {batch!r}")
+    return region, solver
+
+
+def _settings(
+    net: Network, region: Region, solver: Solver, bounds: str | BoundFunction, margin: str, delta: float,
+    precision: str, deployed: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    """How certificates are found, as they state it."""
+    return {
+        "region": _called(region), "bounds": bounds if isinstance(bounds, str) else "own function",
+        "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
+        "precision": precision, "p": _norm(region), "deployed": deployed, "network_hash": network_hash(net),
+    }  # fmt: skip
+
+
+def _norm(region: Region) -> Any:
+    return region.p if region.p != torch.inf else "inf"
+
+
+def _called(region: Region) -> str:
     """The shape in words, without its tensors."""
-    inner = getattr(region, "inner", None)
-    name = type(region).__name__
-    if inner is not None:
-        return f"{name}({repr_of(inner)})"
-    return f"{name}(asymmetric)" if getattr(region, "asymmetric", False) else name
+    inner = region.inner if isinstance(region, Oblique) else region
+    asymmetric = isinstance(inner, Box) and inner.asymmetric
+    tied = "(uniform)" if isinstance(inner, Uniform) else "(asymmetric)" if asymmetric else ""
+    return shape_name(_norm(region), isinstance(region, Oblique), tied)
+
+
+def _parts(region: Region) -> set[str]:
+    """Which parts the columns have that a search writes."""
+    return {"boxes"} if isinstance(region, BOXES) else set()
 
 
 def stated(region: Placed, theta: Tensor, limits: Limits, corners: bool) -> Stated:
@@ -320,7 +371,9 @@ class _Task:
         """Certificates of one batch, as the fields of `Certificates`; features flat."""
         status, message = self._triage(inputs, labels)
         work = Work.none(len(inputs))
-        result = _empty(inputs.x, labels, inputs.spec.n_groups)
+        sizes = dataclasses.replace(sizes_of(self.net, inputs.spec.group), input_shape=inputs.x.shape[1:])
+        result = blank_rows(Certificates, sizes, inputs.x, _parts(self.region))
+        result["labels"] = labels
         passed = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.x.device)
         todo = torch.tensor([s == "" for s in status], device=passed.device).nonzero().squeeze(1)
         if len(todo) and self.dtype != torch.float64:
@@ -496,13 +549,14 @@ class _Task:
         at_cap = (factor[:, None] * found.theta >= 0.99 * region.caps) & (region.caps > 0) & passed[:, None]
         if at_cap.shape != x.shape:
             at_cap = at_cap.chunk(2, 1)[0] & at_cap.chunk(2, 1)[1]
+        ends = {"lower": proved.lower, "upper": proved.upper}
+        corners = {name: torch.where(passed[:, None], t, x) for name, t in ends.items() if t is not None}
         return {
             "certified": passed,
             "factor": factor,
             "eps": half,
             "center": torch.where(passed[:, None], proved.middle(), x),
-            "lower": x if proved.lower is None else torch.where(passed[:, None], proved.lower, x),
-            "upper": x if proved.upper is None else torch.where(passed[:, None], proved.upper, x),
+            **corners,
             "capped": at_cap,
             "uniform": torch.where(passed, found.radius, 0.0),
             "geomean": torch.where(passed, log_geomean.exp(), 0.0),
@@ -526,8 +580,8 @@ def _mean_shape(prior: Certificates, net: Network, region: Region) -> Tensor:
         raise InputError(f"prior must be Certificates of other inputs, got {type(prior).__name__}")
     if prior.settings.get("network_hash") != network_hash(net):
         raise InputError("prior speaks of another network; its regions say nothing of this one's")
-    if prior.settings.get("region") != repr_of(region):
-        raise InputError(f"prior holds regions of shape {prior.settings.get('region')}, not {repr_of(region)}")
+    if prior.settings.get("region") != _called(region):
+        raise InputError(f"prior holds regions of shape {prior.settings.get('region')}, not {_called(region)}")
     good = prior.certified & (prior.uniform > 0)
     if not bool(good.any()):
         raise InputError("prior holds no certificate")
@@ -544,56 +598,20 @@ def _positions(rows: Tensor, index: Tensor) -> Tensor:
     return torch.searchsorted(rows, index)
 
 
-def _empty(x: Tensor, labels: Tensor, groups: int) -> dict[str, Any]:
-    """The fields of inputs without a certificate."""
-    batch = len(x)
-
-    def zeros(*shape: int) -> Tensor:
-        return x.new_zeros(batch, *shape)
-
-    return {
-        "x": x, "labels": labels, "eps": zeros(x.shape[1]),
-        "center": x.clone(), "lower": x.clone(), "upper": x.clone(),
-        "capped": zeros(x.shape[1]).bool(), "uniform": zeros(), "geomean": zeros(), "ratio": zeros(),
-        "log_volume": zeros() - torch.inf, "margins": zeros(groups),
-    }  # fmt: skip
-
-
-def _write(found: dict[str, Any], part: dict[str, Any], first: int, total: int) -> None:
-    """Writes the fields of one batch into those of all inputs, on the CPU, from number `first` on.
-
-    (Not kept apart until the end: small results among the large tensors of the next batches leave memory in pieces.)
-    """
-    for name, value in part.items():
-        if isinstance(value, list):
-            found.setdefault(name, []).extend(value)
-        else:
-            if name not in found:
-                found[name] = torch.empty(total, *value.shape[1:], dtype=value.dtype)
-            found[name][first : first + len(value)] = value.cpu()
-
-
 def _collect(
-    found: dict[str, Any],
-    boxes: bool,
-    net: Network,
-    basis: Tensor | None,
-    spec: Specification | None,
-    settings: dict[str, Any],
+    rows: dict[str, Any], net: Network, region: Region, limits: Limits | None, settings: dict[str, Any]
 ) -> Certificates:
-    joined: dict[str, Any] = {}
-    for name, value in found.items():
-        if isinstance(value, list):
-            joined[name] = tuple(value)
-        else:
-            joined[name] = value.reshape(-1, *net.input_shape) if name in _PER_FEATURE else value
-    if not boxes:
-        joined["lower"] = joined["upper"] = None
-    if spec is not None:
-        joined.update(spec_rows=spec.rows, spec_offset=spec.offset, spec_group=spec.group)
-    return Certificates(**joined, basis=basis, settings=settings, network=net)
+    """Certificates from their columns per input; `limits`: where a domain was given."""
+    once: dict[str, Any] = {}
+    if isinstance(region, Oblique):
+        once["basis"] = region.basis.double().cpu()
+    if limits is not None:
+        ends = {"lowest": limits.lowest, "highest": limits.highest}
+        if all(bool((end == end[:1]).all()) for end in ends.values()):  # one stands for all inputs
+            ends = {name: end[:1].clone() for name, end in ends.items()}
+        once.update({name: end.reshape(-1, *net.input_shape).cpu() for name, end in ends.items()})
+    columns: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in rows.items()}
+    return Certificates(**columns, **once, settings=settings, network=net)
 
 
-_PER_FEATURE = ("x", "eps", "center", "lower", "upper", "capped")
-
-__all__ = ["CAP", "SOLVERS", "Solver", "certify"]
+__all__ = ["CAP", "SOLVERS", "Solver", "certify", "uncertified"]

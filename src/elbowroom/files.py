@@ -21,7 +21,8 @@ import numpy as np
 
 from elbowroom.errors import InputError
 
-TYPES = {"float32": "<f4", "float64": "<f8"}
+TYPES = {"float32": "<f4", "float64": "<f8"}  # of a network's parameters
+BINARY = {**TYPES, "int64": "<i8", "bool": "|u1"}  # of all arrays in files
 _DATE = (1980, 1, 1, 0, 0, 0)
 _READABLE = 0o644 << 16
 # What a damaged file makes the zip and JSON readers raise.
@@ -102,7 +103,7 @@ def parse_json(data: bytes, where: str) -> dict[str, Any]:
 
 
 def write_archive(path: Path, texts: Mapping[str, bytes], arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes `texts` and `arrays` (float32 or float64) by entry name; the same content gives the same bytes."""
+    """Writes `texts` and `arrays` (of the types in `BINARY`) by entry name; the same content gives the same bytes."""
 
     def write(file: IO[bytes]) -> None:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -111,7 +112,7 @@ def write_archive(path: Path, texts: Mapping[str, bytes], arrays: Mapping[str, n
             for name, array in sorted(arrays.items()):
                 kind = array.dtype.name
                 header = _npy_header(kind, array.shape)
-                archive.writestr(_entry(name), header + np.ascontiguousarray(array, TYPES[kind]).tobytes())
+                archive.writestr(_entry(name), header + np.ascontiguousarray(array, BINARY[kind]).tobytes())
 
     replace_file(path, write)
 
@@ -124,7 +125,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 def _npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
     """Format 1.0, written here: NumPy's own padding has changed between versions, and no header needs parsing so."""
-    text = f"{{'descr': '{TYPES[kind]}', 'fortran_order': False, 'shape': {tuple(int(n) for n in shape)!r}, }}"
+    text = f"{{'descr': '{BINARY[kind]}', 'fortran_order': False, 'shape': {tuple(int(n) for n in shape)!r}, }}"
     text += " " * (-(10 + len(text) + 1) % 64) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
 
@@ -184,7 +185,7 @@ class Archive:
     def array(self, name: str, kind: str, shape: tuple[int, ...]) -> np.ndarray:
         """The array in entry `name`, which must have this type and shape."""
         header = _npy_header(kind, shape)
-        wanted = len(header) + math.prod(shape) * np.dtype(TYPES[kind]).itemsize
+        wanted = len(header) + math.prod(shape) * np.dtype(BINARY[kind]).itemsize
         if self.sizes.get(name, wanted) != wanted:
             raise InputError(
                 f"{self.path}: the entry {name!r} has {self.sizes[name]} bytes; {kind} numbers of shape {shape} "
@@ -193,7 +194,7 @@ class Archive:
         data = self.read(name)
         if not data.startswith(header):
             raise InputError(f"{self.path}: the entry {name!r} is no array of {kind} numbers of shape {shape}")
-        return np.frombuffer(data, TYPES[kind], offset=len(header)).reshape(shape).astype(kind)
+        return np.frombuffer(data, BINARY[kind], offset=len(header)).reshape(shape).astype(kind)
 
     def must_hold_only(self, names: set[str]) -> None:
         surplus = sorted(set(self.sizes) - names)

@@ -661,7 +661,8 @@ CLAIM_FORGERIES = {
     "delta": lambda r: r["claim"]["settings"].update(delta=0.5),
     "deployed": lambda r: r["claim"]["settings"].update(deployed="float32"),
     "region": lambda r: r["claim"]["settings"].update(region="Box"),
-    "groups": lambda r: r["claim"].update(groups=[0] * len(r["claim"]["groups"])),
+    "groups": lambda r: r["claim"]["sizes"].update(groups=1),
+    "what is shared": lambda r: r["claim"]["shared"].update(spec_group="0" * 64),
 }
 
 
@@ -671,7 +672,11 @@ def test_a_changed_claim_is_noticed(fresh, name):
     edit_run(run, CLAIM_FORGERIES[name], seal=False)
     assert "run.json was changed" in refused(run, "does not match its checksum")
     edit_run(run, lambda r: None, seal=True)  # a forger who knows the format
-    refused(run, r"part-00000\.parquet belongs to another run")
+    refused(run, r"part-00000\.parquet belongs to another run|margins' holds|content of spec_group does not match")
+
+
+def nested(depth):
+    return [nested(depth - 1)] if depth else 0
 
 
 RUN_FORGERIES = {
@@ -682,21 +687,36 @@ RUN_FORGERIES = {
     "missing field": (lambda r: r.pop("plan"), "'plan' is missing"),
     "claim": (lambda r: r.update(claim=[]), "an object was expected"),
     "unknown claim": (lambda r: r["claim"].update(also=1), "'also' is unknown"),
-    "missing claim": (lambda r: r["claim"].pop("boxes"), "'boxes' is missing"),
+    "missing claim": (lambda r: r["claim"].pop("has"), "'has' is missing"),
     "hash": (lambda r: r["claim"].update(network_hash="0" * 64), "not the network that was certified"),
     "hash is no text": (lambda r: r["claim"].update(network_hash=7), "network_hash cannot be 7"),
     "claimed settings": (lambda r: r["claim"].update(settings=None), "settings cannot be None"),
-    "input shape": (lambda r: r["claim"].update(input_shape=[7]), "another shape of inputs"),
-    "input shape as text": (lambda r: r["claim"].update(input_shape="5"), "input_shape cannot be '5'"),
-    "outputs": (lambda r: r["claim"].update(outputs=-1), "outputs cannot be -1"),
-    "boxes": (lambda r: r["claim"].update(boxes=1), "boxes cannot be 1"),
-    "no boxes": (lambda r: r["claim"].update(boxes=False), "the column 'lower' is unknown"),
-    "margins": (lambda r: r["claim"].update(margins=9), "the column 'margins' holds"),
+    "sizes": (lambda r: r["claim"].update(sizes=[5]), "sizes is damaged: an object was expected"),
+    "unknown size": (lambda r: r["claim"]["sizes"].update(also=1), "'also' is unknown"),
+    "input shape": (lambda r: r["claim"]["sizes"].update(input_shape=[7]), "another shape of inputs"),
+    "input shape as text": (lambda r: r["claim"]["sizes"].update(input_shape="5"), "input_shape cannot be '5'"),
+    "outputs": (lambda r: r["claim"]["sizes"].update(outputs=-1), "outputs cannot be -1"),
+    "margins": (lambda r: r["claim"]["sizes"].update(groups=9), "the column 'margins' holds"),
+    "boxes": (lambda r: r["claim"].update(has=1), "has cannot be 1"),
+    "boxes twice": (lambda r: r["claim"].update(has=["boxes", "boxes"]), "has cannot be"),
+    "no such part": (lambda r: r["claim"].update(has=["boxes", "code"]), "has cannot be"),
+    "no boxes": (lambda r: r["claim"].update(has=[]), "the column 'lower' is unknown"),
     "shared": (lambda r: r["claim"].update(shared={"code": "x"}), "shared cannot be"),
-    "groups": (lambda r: r["claim"].update(groups=[-1, 0]), "groups cannot be"),
-    "invented specification": (lambda r: r["claim"].update(groups=[0, 1]), "the column 'spec_rows' is missing"),
-    "index": (lambda r: r["claim"].update(index=0), "index cannot be 0"),
-    "invented index": (lambda r: r["claim"].update(index=True), "the column 'index' is missing"),
+    "shared by half": (
+        lambda r: r["claim"].update(has=["boxes", "domain"], shared={"lowest": "x"}),
+        "shared cannot be",
+    ),
+    "shared without being there": (lambda r: r["claim"].update(shared={"lowest": "x"}), "shared cannot be"),
+    "invented specification": (
+        lambda r: r["claim"].update(has=["boxes", "specification"], shared={"spec_group": "x"}),
+        r"shared\.npz is missing",
+    ),
+    "specification without groups": (
+        lambda r: r["claim"].update(has=["boxes", "specification"]),
+        "shared cannot be {}",
+    ),
+    "invented domain": (lambda r: r["claim"].update(has=["boxes", "domain"]), "the column 'lowest' is missing"),
+    "invented index": (lambda r: r["claim"].update(has=["boxes", "index"]), "the column 'index' is missing"),
     "plan": (lambda r: r.update(plan=4), "plan is damaged: an object was expected"),
     "unknown plan": (lambda r: r["plan"].update(also=1), "plan: the field 'also' is unknown"),
     "inputs": (lambda r: r["plan"].update(inputs="4"), "plan: inputs cannot be 4"),
@@ -708,7 +728,7 @@ RUN_FORGERIES = {
     "other parts": (lambda r: r["plan"].update(part_rows=5), "states another plan"),
     "data": (lambda r: r["plan"].update(data={"name": "x"}), "plan: data: the field 'count' is missing"),
     "settings": (lambda r: r["plan"].update(settings=7), "plan: settings cannot be 7"),
-    "unknown settings": (lambda r: r["plan"].update(settings={"regin": 1}), "regin is no setting; did you mean region"),
+    "deep settings": (lambda r: r["plan"].update(settings={"a": nested(99)}), "plan: settings cannot be"),
     "ids": (lambda r: r["plan"].update(ids=["a"]), "plan: ids cannot be"),
 }
 

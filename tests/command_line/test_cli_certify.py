@@ -379,6 +379,7 @@ def test_trust_and_machines_never_come_from_a_file(given, tmp_path, name, value)
     """Whoever resumes a run that others made must not connect to their cluster, or run code from their models."""
     good(*given, "--out", tmp_path / "run", "--limit", 2)
     edit_run(tmp_path / "run", lambda r: r["plan"]["settings"].update({name: value}))
+    reseal(tmp_path / "run")
     for command in (("certify", "--resume", "--out", tmp_path / "run"), ("show", tmp_path / "run")):
         assert f"plan: {name} has no place in a run's file; it is given anew each time" in refused(*command)
 

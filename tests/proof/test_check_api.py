@@ -339,6 +339,73 @@ def test_boxes_that_are_not_what_they_say(boxes, tmp_path, name):
     assert (report.margins[k] == -torch.inf).all()
 
 
+def domain_of(certs):
+    """The domain's ends with a row for each input."""
+    return {name: getattr(certs, name).expand(len(certs), N).clone() for name in ("lowest", "highest")}
+
+
+DOMAIN_FORGERIES = {
+    "input below": (lambda c, k: {"lowest": float(c.x[k, 1]) + 1e-9}, "the input lies outside its domain"),
+    "input above by a bit": (
+        lambda c, k: {"highest": math.nextafter(float(c.x[k, 1]), -math.inf)}, "the input lies outside its domain",
+    ),
+    "box below by a bit": (
+        lambda c, k: {"lowest": math.nextafter(float(c.lower[k, 1]), math.inf)}, "the box sticks out of its domain",
+    ),
+    "box above": (lambda c, k: {"highest": float(c.x[k, 1])}, "the box sticks out of its domain"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(DOMAIN_FORGERIES))
+def test_boxes_that_leave_their_domain(tmp_path, name):
+    certs = er.certify(network(), inputs(), domain=(-1, 1))
+    assert certs.lowest.shape == certs.highest.shape == (1, N) and check(stored(certs, tmp_path))
+    k, (change, words) = first(certs), DOMAIN_FORGERIES[name]
+    ends = domain_of(certs)
+    for end, value in change(certs, k).items():
+        ends[end][k, 1] = value
+    report = check(stored(dataclasses.replace(certs, **ends), tmp_path))
+    assert report.failures == (k,) and report.message[k] == words and (report.margins[k] == -torch.inf).all()
+    shared = {end: value[k : k + 1] for end, value in ends.items()}  # stated for all inputs alike
+    assert check(stored(dataclasses.replace(certs, **shared), tmp_path)).message[k] == words
+    assert check(dataclasses.replace(certs, lowest=None, highest=None))  # a box is a box, whatever it was cut to
+
+
+@pytest.mark.parametrize("name", ["ellipsoid", "oblique box", "oblique l1"])
+def test_other_shapes_may_leave_their_domain_and_inputs_not(tmp_path, name):
+    certs = er.certify(network(), inputs(), region=SHAPES[name], domain=(-1, 1))
+    k = first(certs)
+    narrow = {"lowest": certs.x - 1e-9, "highest": certs.x + 1e-9}
+    assert torch.equal(check(stored(dataclasses.replace(certs, **narrow), tmp_path)).passed, certs.certified)
+    narrow["highest"][k, 2] = certs.x[k, 2] - 1e-10
+    report = check(stored(dataclasses.replace(certs, **narrow), tmp_path))
+    assert report.failures == (k,) and report.message[k] == "the input lies outside its domain"
+
+
+def test_domains_that_are_none(boxes, tmp_path):
+    low, high = torch.full((1, N), -2.0).double(), torch.full((1, N), 2.0).double()
+    endless = dataclasses.replace(boxes, lowest=low * math.inf, highest=high * math.inf)
+    assert torch.equal(check(stored(endless, tmp_path)).passed, boxes.certified)
+    for ends, words in (
+        ({"lowest": high, "highest": low}, "the domain's lowest value is above its highest"),
+        ({"lowest": low * math.nan, "highest": high}, "lowest must hold numbers"),
+        ({"lowest": low, "highest": high.float()}, "highest must hold torch.float64"),
+        ({"lowest": low, "highest": None}, "the certificates have no highest"),
+        ({"lowest": low, "highest": high.expand(len(boxes), N)}, "lowest must hold"),
+    ):
+        with pytest.raises(er.InputError, match=words):
+            check(dataclasses.replace(boxes, **ends))
+
+
+def test_a_specification_of_nothing_proves_nothing(boxes):
+    nothing = {"spec_rows": torch.zeros(1, 0, 4).double(), "spec_offset": torch.zeros(1, 0).double()}
+    forged = dataclasses.replace(
+        boxes, **nothing, spec_group=torch.zeros(0).long(), labels=boxes.labels * 0 - 1, margins=boxes.margins[:, :0]
+    )
+    with pytest.raises(er.InputError, match="spec_group must number the groups 0, 1, 2"):
+        check(forged)
+
+
 ROTATED_FORGERIES = {
     "center moved": (lambda c: {"center": c.center + 10}, "the input lies outside"),
     "log-volume": (lambda c: {"log_volume": c.log_volume + 1e-5}, "log-volume is more"),

@@ -298,7 +298,7 @@ def test_status(finished, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "done: 2 of 4 inputs (50%), 1 of 2 parts" in said
     assert said.endswith(f"not running; go on with: elbowroom certify --resume --out '{folder}'\n")
-    own = dataclasses.replace(run, plan=dataclasses.replace(run.plan, settings=Settings().plain()))
+    own = dataclasses.replace(run, plan=dataclasses.replace(run.plan, settings=Settings().stored()))
     assert show.status_of(own)["resume"] is None
     with locked(folder):
         old = time.time() - 200

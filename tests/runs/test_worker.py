@@ -8,6 +8,7 @@ import torch
 from small import labels_for, network, points
 
 import elbowroom as er
+from elbowroom.certificates.schema import declared
 from elbowroom.errors import ElbowroomError, InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.runs.engines import worker as module
@@ -147,13 +148,19 @@ def test_certify_says_when_one_input_does_not_fit(monkeypatch):
 
 @pytest.mark.parametrize("region", ["uniform", "box", "box-asymmetric", "ellipsoid", "l1"])
 @pytest.mark.parametrize("within", [None, 0.5])
-def test_the_sample_claims_what_parts_claim(region, within):
-    own = worker(region=region, within=within)
+@pytest.mark.parametrize("domain", [None, [-1, 1]])
+def test_the_sample_claims_what_parts_claim(region, within, domain):
+    own = worker(region=region, within=within, domain=domain)
     sample, found = own.sample(), own.compute(part(points(2)))
-    assert sample.settings == found.settings and set(sample.status) == {"nonfinite"}
-    for name in ("lower", "spec_rows", "spec_group", "index", "basis"):
+    assert sample.settings == found.settings and set(sample.status) == {"error"}
+    for name in declared(er.Certificates):
         a, b = getattr(sample, name), getattr(found, name)
-        assert (a is None) == (b is None) and (a is None or a.shape == b.shape), name
+        assert type(a) is type(b) and (not isinstance(a, torch.Tensor) or (a.dtype, a.shape) == (b.dtype, b.shape)), (
+            name
+        )
+    for name in ("spec_group", "basis", "lowest", "highest"):  # what all certificates of the run share
+        a, b = getattr(sample, name), getattr(found, name)
+        assert a is None or torch.equal(a, b), name
     sample.must_fit(NET)
 
 
@@ -174,7 +181,7 @@ def test_networks_that_cannot_be_certified():
     one = mlp(np.random.default_rng(0), [2, 4, 1], ops.ReLU())
     with pytest.raises(InputError, match=r"one output, so there is no label to stay; give a tolerance"):
         worker(one).sample()
-    assert worker(one, within=0.1).sample().status == ("nonfinite",) * 2
+    assert worker(one, within=0.1).sample().status == ("error",) * 2
     assert worker(one, within=0.1).compute(part(points(2))).status == ("certified",) * 2
     worker(deployed="float32").sample()
     big = mlp(np.random.default_rng(0), [2, 4, 2], ops.ReLU(), gain=1e300)

@@ -5,54 +5,46 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from elbowroom.certificates.pages import Odd, Unpacked, unpacked
-from elbowroom.certificates.result import STATUSES, Certificates
+from elbowroom.certificates.schema import Column, Sizes, spread
 from elbowroom.errors import InputError
-from elbowroom.files import read_file, replace_file
+from elbowroom.files import BINARY, read_file, replace_file
 
-PER_FEATURE = ("x", "eps", "center", "lower", "upper", "capped")
 TEXT_BYTES = 2000  # of a message in a part at most, in UTF-8
-_BINARY = {"float64": "<f8", "int64": "<i8", "bool": "|u1"}
 _CHECKSUM = 32  # bytes
 _BESIDE = 1 << 13  # bytes of schema, headers and the like, per column
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of the parts: text or numbers of type `kind`, one (`width` None) or `width` of them per row."""
+class Cell:
+    """What a row has of a column: text or numbers of type `kind`, one (`width` None) or `width` of them; `ragged`: as
+    many as it likes, `width` at most."""
 
     kind: str
     width: int | None = None
+    ragged: bool = False
 
 
-def columns_of(claim: Mapping[str, Any]) -> dict[str, Column]:
-    """The columns of every part of a run with this claim, in order."""
-    n, groups = math.prod(claim["input_shape"]), claim["groups"]
-    found = {"index": Column("int64")} if claim["index"] else {}
-    found.update(status=Column("text"), message=Column("text"), labels=Column("int64"))
-    found.update({name: Column("float64", n) for name in ("x", "eps", "center")})
-    if claim["boxes"]:
-        found.update(lower=Column("float64", n), upper=Column("float64", n))
-    if groups is not None and "spec_rows" not in claim["shared"]:
-        found.update(spec_rows=Column("float64", len(groups) * claim["outputs"]))
-        found.update(spec_offset=Column("float64", len(groups)))
-    found.update(margins=Column("float64", claim["margins"]), capped=Column("bool", n))
-    found.update({name: Column("float64") for name in ("uniform", "geomean", "ratio", "log_volume", "seconds")})
-    found.update({name: Column("int64") for name in ("evaluations", "gradients", "gradient_rows")})
+def cells_of(columns: Mapping[str, Column], sizes: Sizes, shared: Collection[str]) -> dict[str, Cell]:
+    """The columns of a part by name, in order: those of `columns` that are not `shared` by all rows."""
+    found = {}
+    for name, c in columns.items():
+        if c.per_input and name not in shared:
+            width = None if len(c.axes) == 1 else c.most if c.most is not None else math.prod(c.shape(sizes))
+            found[name] = Cell(c.kind, width, c.most is not None)
     return found
 
 
-def bytes_per_row(columns: Mapping[str, Column]) -> int:
+def bytes_per_row(cells: Mapping[str, Cell]) -> int:
     """Of numbers, before compression."""
-    return sum(8 * (1 if c.width is None else c.width) for c in columns.values())
+    return sum(8 * (1 if c.width is None else c.width) for c in cells.values())
 
 
 @dataclass(frozen=True)
@@ -67,16 +59,19 @@ class Seal:
         return {b"claim": self.claim.encode(), b"plan": self.plan.encode(), b"part": str(self.part).encode()}
 
 
-def row_checksums(values: Mapping[str, Any], columns: Mapping[str, Column], claim_digest: str) -> list[bytes]:
+def row_checksums(values: Mapping[str, Any], cells: Mapping[str, Cell], claim_digest: str) -> list[bytes]:
     """The checksum of every row: 32 bytes each."""
     blocks: list[Any] = []
-    for name, column in columns.items():
-        if column.kind == "text":
+    for name, cell in cells.items():
+        if cell.kind == "text":
             encoded = [text.encode() for text in values[name]]
             blocks.append([struct.pack("<q", len(text)) + text for text in encoded])
+        elif cell.ragged:
+            binary = BINARY[cell.kind]
+            blocks.append([struct.pack("<q", len(v)) + np.ascontiguousarray(v, binary).tobytes() for v in values[name]])
         else:
             rows = len(values[name])
-            blocks.append(np.ascontiguousarray(values[name], _BINARY[column.kind]).reshape(rows, column.width or 1))
+            blocks.append(np.ascontiguousarray(values[name], BINARY[cell.kind]).reshape(rows, cell.width or 1))
     found = []
     for row in zip(*blocks):
         total = hashlib.sha256(claim_digest.encode())
@@ -86,20 +81,24 @@ def row_checksums(values: Mapping[str, Any], columns: Mapping[str, Column], clai
     return found
 
 
-def write_part(path: Path, certs: Certificates, columns: Mapping[str, Column], seal: Seal) -> None:
+def write_part(path: Path, certs: Any, cells: Mapping[str, Cell], seal: Seal) -> None:
     """Writes all rows of `certs` under a temporary name first: there is a whole part or none."""
     pa, parquet = pyarrow()
-    values, schema = _values(certs, columns), _schema(columns, seal)
+    values, schema = _values(certs, cells), _schema(cells, seal)
     arrays, split = [], []
-    for name, column in columns.items():
-        value = values[name]
-        if column.width is None:
-            arrays.append(pa.array(value, type=schema.field(name).type))
+    for name, cell in cells.items():
+        value, kind = values[name], schema.field(name).type
+        if cell.ragged:
+            ends = np.cumsum([0, *map(len, value)], dtype=np.int32)
+            flat = np.concatenate([np.empty(0, cell.kind), *value])
+            arrays.append(pa.ListArray.from_arrays(pa.array(ends), pa.array(flat), type=kind))
+        elif cell.width is None:
+            arrays.append(pa.array(value, type=kind))
         else:
-            arrays.append(pa.FixedSizeListArray.from_arrays(pa.array(value.reshape(-1)), type=schema.field(name).type))
-        if column.kind == "float64":
-            split.append(name if column.width is None else f"{name}.list.element")
-    arrays.append(pa.array(row_checksums(values, columns, seal.claim), type=pa.binary(32)))
+            arrays.append(pa.FixedSizeListArray.from_arrays(pa.array(value.reshape(-1)), type=kind))
+        if cell.kind == "float64":
+            split.append(name if cell.width is None else f"{name}.list.element")
+    arrays.append(pa.array(row_checksums(values, cells, seal.claim), type=pa.binary(32)))
     table = pa.Table.from_arrays(arrays, schema=schema)
 
     def write(file: Any) -> None:
@@ -111,12 +110,13 @@ def write_part(path: Path, certs: Certificates, columns: Mapping[str, Column], s
     replace_file(path, write)
 
 
-def read_part(path: Path, columns: Mapping[str, Column], seal: Seal, rows: int, first: int) -> dict[str, Any]:
-    """The rows by column: text as lists, numbers as arrays `rows` or `rows x width`. `first`: the number of row 0."""
+def read_part(path: Path, cells: Mapping[str, Cell], seal: Seal, rows: int, first: int) -> dict[str, Any]:
+    """The rows by column: text as lists, numbers as arrays `rows` or `rows x width`, as lists of arrays where ragged.
+    `first`: the number of row 0."""
     pa, parquet = pyarrow()
-    schema = _schema(columns, seal)
-    needed = {name: rows * _bytes_of(column) for name, column in columns.items()}
-    data = read_file(path, 2 * sum(needed.values()) + (len(columns) + 1) * (_BESIDE + rows * _CHECKSUM))
+    schema = _schema(cells, seal)
+    needed = {name: rows * _bytes_of(cell) for name, cell in cells.items()}
+    data = read_file(path, 2 * sum(needed.values()) + (len(cells) + 1) * (_BESIDE + rows * _CHECKSUM))
     try:
         if rows * _CHECKSUM > len(data):  # which do not compress
             raise InputError(f"{path} is too small for the {rows} rows that run.json speaks of")
@@ -125,76 +125,79 @@ def read_part(path: Path, columns: Mapping[str, Column], seal: Seal, rows: int, 
             _refuse_other_columns(file.schema_arrow, schema, path)
             if file.metadata.num_rows != rows:
                 raise InputError(f"{path} has {file.metadata.num_rows} rows; run.json speaks of {rows}")
-            _refuse_bombs(unpacking, columns, rows)
+            _refuse_bombs(unpacking, cells, rows)
             found = {}
-            for name, column in columns.items():  # one by one, so that none is held twice for long
-                found[name] = _column_of(file.read(columns=[name]).column(name), column, rows)
+            for name, cell in cells.items():  # one by one, so that none is held twice for long
+                found[name] = _column_of(file.read(columns=[name]).column(name), cell, rows)
             stored = file.read(columns=["checksum"]).column("checksum").to_pylist()
     except InputError:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
         raise InputError(f"{path} is damaged: {error}") from None
     numbers = found["index"] if "index" in found else range(first, first + rows)
-    for k, (right, given) in enumerate(zip(row_checksums(found, columns, seal.claim), stored)):
+    for k, (right, given) in enumerate(zip(row_checksums(found, cells, seal.claim), stored)):
         if right != given:
             raise InputError(
                 f"{path}: the certificate of input {numbers[k]} (row {k}) was changed: it does not match its checksum"
             )
-    for k, status in enumerate(found["status"]):
-        if status not in STATUSES:
-            raise InputError(f"{path}: input {numbers[k]} (row {k}) has the unknown status {status!r}")
     return found
 
 
-def _bytes_of(column: Column) -> int:
+def _bytes_of(cell: Cell) -> int:
     """Per row at most, unpacked: numbers take 8 bytes, text its length besides."""
-    return 4 + TEXT_BYTES if column.kind == "text" else 8 * max(1, column.width or 1)
+    return 4 + TEXT_BYTES if cell.kind == "text" else 8 * max(1, cell.width or 1)
 
 
-def _refuse_bombs(found: Mapping[str, Unpacked], columns: Mapping[str, Column], rows: int) -> None:
+def _refuse_bombs(found: Mapping[str, Unpacked], cells: Mapping[str, Cell], rows: int) -> None:
     """Refuses a part whose pages unpack to more than its rows need, before any is unpacked."""
-    wanted = {**columns, "checksum": Column("int64", _CHECKSUM // 8)}
+    wanted = {**cells, "checksum": Cell("int64", _CHECKSUM // 8)}
     if found.keys() != wanted.keys():  # a reader goes by places, and would find what is not looked at here
         raise Odd("its footer speaks of other columns than its schema")
-    for name, column in wanted.items():
-        values = rows * (column.width or 1 if name in columns else 1)
-        if found[name].values != values:
-            raise Odd(f"the pages of the column {name!r} do not speak of {values:,} values")
-        if found[name].size > 2 * rows * _bytes_of(column) + _BESIDE:
+    for name, cell in wanted.items():
+        # A list without entries counts as a value. How long lists are may be packed into a few bytes for millions of
+        # them: it is the number of values that bounds them.
+        most = rows * (cell.width or 1 if name in cells else 1)
+        least = rows if cell.ragged else most
+        if not least <= found[name].values <= most:
+            range_ = f"{least:,} to {most:,}" if cell.ragged else f"{most:,}"
+            raise Odd(f"the pages of the column {name!r} do not speak of {range_} values")
+        if found[name].size > 2 * rows * _bytes_of(cell) + _BESIDE:
             raise Odd(f"the column {name!r} unpacks to {found[name].size:,} bytes, more than {rows:,} rows need")
 
 
-def no_rows(columns: Mapping[str, Column]) -> dict[str, Any]:
+def no_rows(cells: Mapping[str, Cell]) -> dict[str, Any]:
     """What `read_part` gives for a part without rows."""
     return {
-        name: [] if c.kind == "text" else np.empty((0,) if c.width is None else (0, c.width), c.kind)
-        for name, c in columns.items()
+        name: [] if c.kind == "text" or c.ragged else np.empty((0,) if c.width is None else (0, c.width), c.kind)
+        for name, c in cells.items()
     }
 
 
-def _values(certs: Certificates, columns: Mapping[str, Column]) -> dict[str, Any]:
-    """Text as lists, numbers as arrays `rows` or `rows x width`."""
+def _values(certs: Any, cells: Mapping[str, Cell]) -> dict[str, Any]:
+    """As `read_part` gives them."""
     found: dict[str, Any] = {}
-    for name, column in columns.items():
+    for name, cell in cells.items():
         value = getattr(certs, name)
-        if column.kind == "text":
-            value = [text.encode()[:TEXT_BYTES].decode(errors="ignore") for text in value]
-        if isinstance(value, Tensor):
-            shape = (len(certs),) if column.width is None else (len(certs), column.width)
-            value = value.detach().reshape(shape).numpy()
-        found[name] = value
+        if cell.kind == "text":
+            found[name] = [text.encode()[:TEXT_BYTES].decode(errors="ignore") for text in value]
+        elif cell.ragged:
+            found[name] = [entry.detach().numpy() for entry in value]
+        else:
+            shape = (len(certs),) if cell.width is None else (len(certs), cell.width)
+            found[name] = spread(value.detach(), len(certs)).reshape(shape).numpy()
     return found
 
 
-def _schema(columns: Mapping[str, Column], seal: Seal) -> Any:
+def _schema(cells: Mapping[str, Cell], seal: Seal) -> Any:
     pa, _ = pyarrow()
     types = {"text": pa.string(), "float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
-    def of(column: Column) -> Any:
-        inner = types[column.kind]
-        return inner if column.width is None else pa.list_(pa.field("element", inner, nullable=False), column.width)
+    def of(cell: Cell) -> Any:
+        if cell.width is None:
+            return types[cell.kind]
+        return pa.list_(pa.field("element", types[cell.kind], nullable=False), -1 if cell.ragged else cell.width)
 
-    found = [pa.field(name, of(column), nullable=False) for name, column in columns.items()]
+    found = [pa.field(name, of(cell), nullable=False) for name, cell in cells.items()]
     found.append(pa.field("checksum", pa.binary(32), nullable=False))
     return pa.schema(found, metadata=seal.metadata())
 
@@ -215,14 +218,19 @@ def _refuse_other_columns(found: Any, wanted: Any, path: Path) -> None:
             raise InputError(f"{path} belongs to another run or another place in it: it states another {name.decode()}")
 
 
-def _column_of(found: Any, column: Column, rows: int) -> Any:
-    if column.kind == "text":
+def _column_of(found: Any, cell: Cell, rows: int) -> Any:
+    if cell.kind == "text":
         return found.to_pylist()
-    shape = (rows,) if column.width is None else (rows, column.width)
-    chunks = [c if column.width is None else c.flatten() for c in found.chunks]
+    kind = np.dtype(cell.kind)
+    chunks = [c if cell.width is None else c.flatten() for c in found.chunks]
     pieces = [c.to_numpy(zero_copy_only=False) for c in chunks]
-    kind = np.dtype(column.kind)
-    return np.concatenate([np.empty(0, kind), *pieces]).astype(kind, casting="safe", copy=False).reshape(shape)
+    flat = np.concatenate([np.empty(0, kind), *pieces]).astype(kind, casting="safe", copy=False)
+    if not cell.ragged:
+        return flat.reshape((rows,) if cell.width is None else (rows, cell.width))
+    lengths = [n for c in found.chunks for n in c.value_lengths().to_pylist()]
+    if len(lengths) != rows or sum(lengths) != len(flat):
+        raise ValueError(f"its lists are not those of {rows} rows")
+    return np.split(flat, np.cumsum(lengths)[:-1]) if rows else []
 
 
 def pyarrow() -> tuple[Any, Any]:

@@ -2,7 +2,7 @@
 
     run.json                  what all certificates share (`claim`), what is to be done (`plan`), versions, a checksum
     network.elbowroom         the network, see `elbowroom.network.file`
-    shared.npz                arrays that all certificates share: the basis, a specification that is the same for all
+    shared.npz                arrays that all certificates share: a basis, a domain or specification that is one for all
     parts/part-00000.parquet  a row per certificate: exact float64 numbers, and a checksum of the row
     lock                      while a process writes: which one
 
@@ -11,22 +11,25 @@ All but the parts is written first. Then parts come one by one, each whole or no
 any time.
 
 A row's checksum is the sha256 of the digest of `claim` (which has the network's hash, a digest of its names and origin,
-the settings and digests of the shared arrays) followed by the row's own columns in the order of the file: numbers as 8
-bytes each, little end first, booleans as one byte, text as its length in 8 bytes and its UTF-8. Checksums find damage
-and careless changes. A forger can recompute them; what he cannot make is a proof, see `elbowroom.check`.
+the settings, the sizes and digests of the shared arrays) followed by the row's own columns in the order of the file:
+numbers as 8 bytes each, little end first, booleans as one byte, text as its length in 8 bytes and its UTF-8, lists that
+differ in length as their length in 8 bytes and their numbers. Checksums find damage and careless changes. A forger can
+recompute them; what he cannot make is a proof, see `elbowroom.check`.
+
+Which columns and arrays there are follows from how `Certificates` are declared, see `elbowroom.certificates.schema`,
+and from the claim: `sizes`, the parts that these certificates have (`has`), and digests of what all share (`shared`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -34,23 +37,25 @@ import torch
 from elbowroom import __version__
 from elbowroom.certificates import parts
 from elbowroom.certificates.lock import locked
-from elbowroom.certificates.result import Certificates
+from elbowroom.certificates.result import Certificates, sizes_of
+from elbowroom.certificates.schema import Sizes, columns, declared, parts_of, shared_by_all
 from elbowroom.errors import InputError
-from elbowroom.files import Archive, canonical_json, digest, parse_json, read_file, replace_file, write_archive
+from elbowroom.files import BINARY, Archive, canonical_json, digest, parse_json, read_file, replace_file, write_archive
 from elbowroom.network.file import about_hash, load_network, network_hash, save_network
 from elbowroom.network.graph import Network
-from elbowroom.runs.settings import Settings
 
-FORMAT, VERSION = "elbowroom-run", 3
+FORMAT, VERSION = "elbowroom-run", 4
 PART_BYTES = 1 << 28  # of numbers in one part at most, before compression, but for
 ROW_BYTES = 1 << 30  # one row, which is a part of its own if it must be
 _MOST_JSON = 1 << 25  # bytes of run.json
+_DEEPEST = 16  # lists and objects in one another, in settings
 KEPT = (
     "labels",
     "decisions",
     "outputs",
 )  # the data's labels, the network's own decisions, or outputs within a tolerance
 HEADER, NETWORK, SHARED = "run.json", "network.elbowroom", "shared.npz"
+Kind = TypeVar("Kind", bound=Certificates)
 
 
 @dataclass(frozen=True)
@@ -58,10 +63,11 @@ class Plan:
     """What a run is to do: `inputs` rows, `part_rows` of them in a part.
 
     `data`: of the data set its `name`, `digest` and `count`, digests of the numbers of the inputs taken (`selection`)
-    and of their labels, and what must stay (`kept`: one of `KEPT`). `settings`: how they are certified, see
-    `elbowroom.runs.settings`. `ids`: what people call the inputs, a name per row, where that is not too much text. All
-    three are None where certificates were saved without a data set. `notes`: what whoever reads the run must know about
-    its data, sentences that begin with "note: " or "warning: ".
+    and of their labels, and what must stay (`kept`: one of `KEPT`). `settings`: how they are certified; what they mean,
+    and whether they mean anything, only `elbowroom.runs.stored` can tell, by way of which they are used. `ids`: what
+    people call the inputs, a name per row, where that is not too much text. All three are None where certificates were
+    saved without a data set. `notes`: what whoever reads the run must know about its data, sentences that begin with
+    "note: " or "warning: ".
     """
 
     inputs: int
@@ -80,23 +86,22 @@ class Run:
     claim: dict[str, Any]
     plan: Plan
     network: Network = field(repr=False)
-    shared: dict[str, Any] = field(repr=False)  # fields of `Certificates` that are the same for all rows
+    shared: dict[str, Any] = field(repr=False)  # columns of which there is one for all rows
+    kind: type[Certificates] = Certificates  # what it holds
 
     @staticmethod
     def create(folder: str | os.PathLike[str], certs: Certificates, plan: Plan) -> Run:
         """Begins a run, in place of the one that was there, that makes the same claim as `certs` (two rows or more,
         where each is to have a specification of its own). The lock must be held."""
         parts.pyarrow()
-        target, net = Path(folder), certs.network
-        if net is None:
-            raise InputError("these certificates do not know their network, so they cannot be saved; certify sets it")
+        target, net = Path(folder), _network_of(certs)
         certs.must_fit(net)
         stated, found = certs.settings.get("network_hash"), network_hash(net)
         if stated != found:
             raise InputError(f"the network was changed since it was certified: its hash is {found}, not {stated}")
-        arrays = _shared_arrays(certs)
-        claim = _claim(certs, arrays)
-        _refuse_too_much(claim, plan, "part_rows (--part-rows)")
+        claim = _claim(certs, net, shared_by_all(certs))
+        kind = type(certs)
+        _refuse_too_much(cells_of(claim, kind), plan, "part_rows (--part-rows)")
         head: dict[str, Any] = {
             "format": FORMAT, "version": VERSION, "claim": claim, "plan": vars(plan), "packages": _packages()
         }  # fmt: skip
@@ -106,13 +111,15 @@ class Run:
         _remove_run(target)
         make_folder(target / "parts")
         save_network(net, target / NETWORK)
-        if arrays:
-            write_archive(target / SHARED, {}, {f"{name}.npy": array for name, array in arrays.items()})
+        if claim["shared"]:
+            write_archive(
+                target / SHARED, {}, {f"{name}.npy": getattr(certs, name).numpy() for name in claim["shared"]}
+            )
         replace_file(target / HEADER, lambda file: file.write(text))
-        return Run(target, claim, plan, net, _read_shared(target / SHARED, claim))
+        return Run(target, claim, plan, net, _read_shared(target / SHARED, claim, kind), kind)
 
     @staticmethod
-    def open(folder: str | os.PathLike[str]) -> Run:
+    def open(folder: str | os.PathLike[str], kind: type[Certificates] = Certificates) -> Run:
         """Reads all but the parts. Never runs code from files; refuses, by name, what was damaged, changed or is
         unknown."""
         source = Path(folder)
@@ -128,7 +135,7 @@ class Run:
         if digest({k: v for k, v in head.items() if k != "checksum"}) != head["checksum"]:
             raise InputError(f"{where} was changed: its content does not match its checksum")
         claim = head["claim"]
-        _refuse_odd_claim(claim, where)
+        _refuse_odd_claim(claim, kind, where)
         plan = _plan(head["plan"], where)
         net = load_network(source / NETWORK)
         found = network_hash(net)
@@ -139,10 +146,11 @@ class Run:
             )
         if about_hash(net) != claim["about"]:
             raise InputError(f"{source / NETWORK}: the names or the origin of the network are not those of the run")
-        if [list(net.input_shape), net.n_outputs] != [claim["input_shape"], claim["outputs"]]:
+        sizes = _sizes(claim)
+        if (net.input_shape, net.n_outputs) != (sizes.input_shape, sizes.outputs):
             raise InputError(f"{where}: the claim is about another shape of inputs or outputs than the network has")
-        _refuse_too_much(claim, plan, f"{where}: plan: part_rows")
-        return Run(source, claim, plan, net, _read_shared(source / SHARED, claim))
+        _refuse_too_much(cells_of(claim, kind), plan, f"{where}: plan: part_rows")
+        return Run(source, claim, plan, net, _read_shared(source / SHARED, claim, kind), kind)
 
     @property
     def n_parts(self) -> int:
@@ -174,40 +182,39 @@ class Run:
     def write(self, part: int, certs: Certificates) -> None:
         """Writes a part; refuses certificates that make another claim than the run does."""
         certs.must_fit(self.network)
-        arrays = {name: getattr(certs, name).numpy() for name in self.claim["shared"]}
-        stated = _claim(certs, arrays)
+        # What is shared is what the run says: a single row has, of everything, one for all.
+        shared = [name for name in self.claim["shared"] if getattr(certs, name) is not None]
+        stated = _claim(certs, self.network, shared)
         for name in _CLAIM:
-            if name != "about" and stated[name] != self.claim[name]:  # names and origin are those of the run's network
+            if stated[name] != self.claim[name]:
                 raise InputError(
                     f"these certificates do not belong into {self.folder}: their {name} is {stated[name]}, "
                     f"not {self.claim[name]}"
                 )
         if len(certs) != len(self.rows(part)):
             raise InputError(f"part {part} of {self.folder} has {len(self.rows(part))} rows, not {len(certs)}")
-        parts.write_part(self._path(part), certs, parts.columns_of(self.claim), self._seal(part))
+        parts.write_part(self._path(part), certs, cells_of(self.claim, self.kind), self._seal(part))
 
     def read(self, *numbers: int) -> Certificates:
         """The certificates of some parts, checked against their checksums."""
-        columns, shape = parts.columns_of(self.claim), self.claim["input_shape"]
+        cells, sizes = cells_of(self.claim, self.kind), _sizes(self.claim)
         found = []
         for k in numbers:
             rows = self.rows(k)
-            found.append(parts.read_part(self._path(k), columns, self._seal(k), len(rows), rows.start))
-        found = found or [parts.no_rows(columns)]
-        values: dict[str, Any] = {"lower": None, "upper": None, **self.shared}
-        for name, column in columns.items():
+            found.append(parts.read_part(self._path(k), cells, self._seal(k), len(rows), rows.start))
+        found = found or [parts.no_rows(cells)]
+        values: dict[str, Any] = dict(self.shared)
+        for name, cell in cells.items():
             pieces = [part[name] for part in found]
-            if column.kind == "text":
+            if cell.kind == "text":
                 values[name] = tuple(text for piece in pieces for text in piece)
-                continue
-            tensor = torch.from_numpy(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
-            if name in parts.PER_FEATURE:
-                tensor = tensor.reshape(len(tensor), *shape)
-            elif name == "spec_rows":
-                tensor = tensor.reshape(len(tensor), len(self.claim["groups"]), self.claim["outputs"])
-            values[name] = tensor
+            elif cell.ragged:
+                values[name] = tuple(torch.from_numpy(entry) for piece in pieces for entry in piece)
+            else:
+                tensor = torch.from_numpy(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
+                values[name] = tensor.reshape(len(tensor), *declared(self.kind)[name].shape(sizes))
         settings = {**self.claim["settings"], "network_hash": self.claim["network_hash"]}
-        certs = Certificates(settings=settings, network=self.network, **values)
+        certs = self.kind(settings=settings, network=self.network, **values)
         try:
             certs.must_fit(self.network)
         except InputError as error:
@@ -235,17 +242,25 @@ def save_run(certs: Certificates, directory: str | os.PathLike[str]) -> Path:
     return target
 
 
-def load_run(directory: str | os.PathLike[str]) -> Certificates:
+def load_run(directory: str | os.PathLike[str], kind: type[Kind]) -> Kind:
     """Reads what is there of a run."""
-    run = Run.open(directory)
+    run = Run.open(directory, kind)
     certs = run.read(*run.finished())
+    assert isinstance(certs, kind)
     return replace(certs, missing=run.plan.inputs - len(certs))
 
 
 def rows_per_part(certs: Certificates, most: int) -> int:
     """At most `most` rows, and as many as one file may hold; at least one."""
-    each = parts.bytes_per_row(parts.columns_of(_claim(certs, _shared_arrays(certs))))
+    claim = _claim(certs, _network_of(certs), shared_by_all(certs))
+    each = parts.bytes_per_row(cells_of(claim, type(certs)))
     return max(1, min(most, PART_BYTES // each))
+
+
+def _network_of(certs: Certificates) -> Network:
+    if certs.network is None:
+        raise InputError("these certificates do not know their network, so they cannot be saved; certify sets it")
+    return certs.network
 
 
 def make_folder(path: Path) -> None:
@@ -284,67 +299,65 @@ _NAME = re.compile(r"part-([0-9]{5,13})\.parquet")
 # --- what is the same for all rows
 
 
-def _shared_arrays(certs: Certificates) -> dict[str, np.ndarray]:
-    found = {} if certs.basis is None else {"basis": certs.basis.numpy()}
-    if certs.spec_rows is not None and len(certs.spec_rows) == 1 and certs.spec_offset is not None:
-        found.update(spec_rows=certs.spec_rows.numpy(), spec_offset=certs.spec_offset.numpy())
-    return found
-
-
-def _claim(certs: Certificates, shared: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _claim(certs: Certificates, net: Network, shared: Collection[str]) -> dict[str, Any]:
     settings = {k: v for k, v in certs.settings.items() if k != "network_hash"}
     try:
         canonical_json(settings)
     except (TypeError, ValueError) as error:
         raise InputError(f"the settings cannot be saved: {error}") from None
-    group = certs.spec_group
+    sizes = asdict(sizes_of(net, certs.spec_group))
     return {
         "network_hash": certs.settings["network_hash"],
-        "about": about_hash(certs.network) if certs.network else "",
+        "about": about_hash(net),
         "settings": settings,
-        "input_shape": list(certs.x.shape[1:]),
-        "outputs": certs.network.n_outputs if certs.network else 0,
-        "margins": certs.margins.shape[1],
-        "boxes": certs.lower is not None,
-        "index": certs.index is not None,
-        "groups": None if group is None else group.tolist(),
-        "shared": {name: _sha256(array) for name, array in shared.items()},
+        "sizes": {**sizes, "input_shape": list(sizes["input_shape"])},
+        "has": sorted(parts_of(certs)),
+        "shared": {name: _sha256(getattr(certs, name).numpy()) for name in sorted(shared)},
     }
 
 
-_CLAIM = (
-    "network_hash", "about", "settings", "input_shape", "outputs", "margins", "boxes", "index", "groups", "shared",
-)  # fmt: skip
+_CLAIM = ("network_hash", "about", "settings", "sizes", "has", "shared")
 
 
-def _refuse_odd_claim(claim: Any, where: str) -> None:
-    _must_hold(claim, set(_CLAIM), f"{where}: claim")
+def cells_of(claim: Mapping[str, Any], kind: type[Certificates]) -> dict[str, parts.Cell]:
+    """The columns of every part of a run with this claim, in order."""
+    return parts.cells_of(columns(kind, claim["has"]), _sizes(claim), claim["shared"])
 
-    def must(good: bool, name: str) -> None:
+
+def _sizes(claim: Mapping[str, Any]) -> Sizes:
+    stated = claim["sizes"]
+    return Sizes(tuple(stated["input_shape"]), stated["outputs"], stated["rows"], stated["groups"])
+
+
+def _refuse_odd_claim(claim: Any, kind: type[Certificates], where: str) -> None:
+    where = f"{where}: claim"
+    _must_hold(claim, set(_CLAIM), where)
+
+    def must(good: bool, name: str, value: Any) -> None:
         if not good:
-            raise InputError(f"{where}: claim: {name} cannot be {claim[name]!r:.80}")
+            raise InputError(f"{where}: {name} cannot be {value!r:.80}")
 
-    def counts(value: Any) -> bool:
-        return isinstance(value, list) and all(_is_count(n) for n in value)
+    must(isinstance(claim["network_hash"], str), "network_hash", claim["network_hash"])
+    must(isinstance(claim["about"], str), "about", claim["about"])
+    settings, sizes, has, shared = claim["settings"], claim["sizes"], claim["has"], claim["shared"]
+    must(isinstance(settings, dict) and "network_hash" not in settings, "settings", settings)
+    _must_hold(sizes, {f.name for f in fields(Sizes)}, f"{where}: sizes")
+    for name, value in sizes.items():
+        counts = value if name == "input_shape" else [value]
+        must(isinstance(counts, list) and all(map(_is_count, counts)), name, value)
+    known = sorted({c.when for c in declared(kind).values() if c.when is not None})
+    must(isinstance(has, list) and has == [part for part in known if part in has], "has", has)
+    must(isinstance(shared, dict), "shared", shared)
+    # What one part shares: all that there is one of in any case, and of the rest all, or nothing.
+    here = {name: c for name, c in columns(kind, has).items() if c.shareable or not c.per_input}
+    parts_shared = {c.when for name, c in here.items() if c.shareable and name in shared}
+    right = {name for name, c in here.items() if not c.per_input or c.when in parts_shared}
+    must(shared.keys() == right, "shared", shared)
 
-    must(isinstance(claim["network_hash"], str), "network_hash")
-    must(isinstance(claim["about"], str), "about")
-    must(isinstance(claim["settings"], dict) and "network_hash" not in claim["settings"], "settings")
-    must(counts(claim["input_shape"]), "input_shape")
-    must(_is_count(claim["outputs"]), "outputs")
-    must(_is_count(claim["margins"]), "margins")
-    must(type(claim["boxes"]) is bool, "boxes")
-    must(type(claim["index"]) is bool, "index")
-    must(claim["groups"] is None or (counts(claim["groups"]) and bool(claim["groups"])), "groups")
-    known: tuple[set[str], ...] = (set(), {"basis"})
-    if claim["groups"] is not None:
-        known += tuple(names | {"spec_rows", "spec_offset"} for names in known)
-    must(isinstance(claim["shared"], dict) and set(claim["shared"]) in known, "shared")
 
-
-def _refuse_too_much(claim: dict[str, Any], plan: Plan, what: str) -> None:
+def _refuse_too_much(cells: Mapping[str, parts.Cell], plan: Plan, what: str) -> None:
     """Refuses parts that would take more memory than a part may."""
-    each, rows = parts.bytes_per_row(parts.columns_of(claim)), min(plan.part_rows, plan.inputs)
+    each, rows = parts.bytes_per_row(cells), min(plan.part_rows, plan.inputs)
     if each > ROW_BYTES:
         raise InputError(
             f"one certificate of this network takes {each:,} bytes; a run holds at most {ROW_BYTES:,} each"
@@ -365,7 +378,7 @@ def _plan(plan: Any, where: str) -> Plan:
         "part_rows": _is_count(plan["part_rows"]) and plan["part_rows"] > 0,
         "data": data is None
         or (data["kept"] in KEPT and all(type(v) is (int if k == "count" else str) for k, v in data.items())),
-        "settings": plan["settings"] is None or isinstance(plan["settings"], dict),
+        "settings": plan["settings"] is None or (isinstance(plan["settings"], dict) and _is_shallow(plan["settings"])),
         "ids": ids is None
         or (isinstance(ids, list) and len(ids) == plan["inputs"] and all(isinstance(i, str) for i in ids)),
         "notes": isinstance(plan["notes"], list) and all(isinstance(note, str) for note in plan["notes"]),
@@ -373,38 +386,25 @@ def _plan(plan: Any, where: str) -> Plan:
     for name, fine in good.items():
         if not fine:
             raise InputError(f"{where}: {name} cannot be {str(plan[name])[:80]}")
-    if plan["settings"] is not None:
-        _refuse_odd_settings(plan["settings"], where)
     return Plan(**plan)
 
 
-def _refuse_odd_settings(settings: dict[str, Any], where: str) -> None:
-    """Settings are stored as they are used, and those of the machine or of trust are not."""
-    try:
-        found = Settings.of(settings, lambda name: f"{where}: {name}").stored()
-    except RecursionError:
-        raise InputError(f"{where}: settings nest too deep") from None
-    for name, value in settings.items():
-        if name not in found:
-            raise InputError(f"{where}: {name} has no place in a run's file; it is given anew each time")
-        if value is not None and canonical_json(found[name]) != canonical_json(value):
-            raise InputError(f"{where}: {name} cannot be {str(value)[:80]}")
+def _is_shallow(value: Any, depth: int = _DEEPEST) -> bool:
+    """Whether a JSON value nests no deeper than what reads it can follow."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > 0 and all(_is_shallow(entry, depth - 1) for entry in inner)
 
 
-def _read_shared(path: Path, claim: dict[str, Any]) -> dict[str, Any]:
-    """The shared arrays as tensors, by field."""
-    n, k = math.prod(claim["input_shape"]), claim["outputs"]
-    t = len(claim["groups"] or ())
-    shapes: dict[str, tuple[int, ...]] = {"basis": (n, n), "spec_rows": (1, t, k), "spec_offset": (1, t)}
-    found: dict[str, Any] = {}
-    if claim["groups"] is not None:
-        found["spec_group"] = torch.tensor(claim["groups"], dtype=torch.int64)
+def _read_shared(path: Path, claim: dict[str, Any], kind: type[Certificates]) -> dict[str, Any]:
+    """The shared arrays as tensors, by column."""
     if not claim["shared"]:
-        return found
+        return {}
+    found, sizes = {}, _sizes(claim)
     with Archive(path) as archive:
         archive.must_hold_only({f"{name}.npy" for name in claim["shared"]})
         for name, stated in claim["shared"].items():
-            array = archive.array(f"{name}.npy", "float64", shapes[name])
+            c = declared(kind)[name]
+            array = archive.array(f"{name}.npy", c.kind, (*[1] * c.shareable, *c.shape(sizes)))
             if _sha256(array) != stated:
                 raise InputError(f"{path} was changed: the content of {name} does not match its checksum in run.json")
             found[name] = torch.from_numpy(array)
@@ -412,7 +412,7 @@ def _read_shared(path: Path, claim: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sha256(array: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array, "<f8").tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(array, BINARY[array.dtype.name]).tobytes()).hexdigest()
 
 
 # --- small things

@@ -22,6 +22,7 @@ from elbowroom.report.runs import found_by, how_to_go_on, show_summary
 from elbowroom.runs.interrupt import on_signals
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings, read_config
+from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.summary import summarise
 
 NOTHING_TRIED, INTERRUPTED = 1, 130
@@ -37,7 +38,7 @@ def certify_command(
     settings, own_network = Settings.of(given, where), False
     if resume and (settings.model is None or settings.data is None) and (out / HEADER).exists():
         # What was not said is as it was when the run was begun; but for the machine and for trust, which no file gives.
-        stored = Settings.of(Run.open(out).plan.settings or {})
+        stored = Settings.of(stored_settings(Run.open(out).plan) or {})
         settings = dataclasses.replace(stored, **{name: getattr(settings, name) for name in given})
         own_network = "model" not in given
         changed = [name for name in _READING if name in given and getattr(settings, name) != getattr(stored, name)]

@@ -177,6 +177,12 @@ def _faults(certs: Certificates, net: Network) -> list[str]:
         right = (certs.labels >= 0) & (certs.labels < net.n_outputs)
         good.append((f"its label is not one of the classes 0 to {net.n_outputs - 1}", right))
     good.append(("an extent (eps) is negative", (eps >= 0).all(1)))
+    if certs.lowest is not None and certs.highest is not None:
+        lowest, highest = certs.lowest.flatten(1), certs.highest.flatten(1)
+        good.append(("the input lies outside its domain", ((lowest <= x) & (x <= highest)).all(1)))
+        if certs.lower is not None and certs.upper is not None:  # other shapes are not cut to the domain
+            within = (lowest <= certs.lower.flatten(1)) & (certs.upper.flatten(1) <= highest)
+            good.append(("the box sticks out of its domain", within.all(1)))
     size = _size(certs)
     if certs.lower is not None and certs.upper is not None:
         lower, upper = certs.lower.flatten(1), certs.upper.flatten(1)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from elbowroom.runs.runner import Start
+from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.summary import Tally, cap_in_words
 
 _EVERY = 10.0  # seconds between lines
@@ -36,7 +37,7 @@ def display(quiet: bool) -> Display:
 def introduction(start: Start) -> list[str]:
     """What is about to be done, a line each."""
     run, plan = start.run, start.run.plan
-    settings, net = plan.settings or {}, run.network
+    settings, net = stored_settings(plan) or {}, run.network
     lines = [f"network: {net!r}", *(f"note: {note}" for note in net.about.notes)]
     chosen = f"{plan.inputs:,} of its {start.data.count:,} inputs" if plan.inputs < start.data.count else "all inputs"
     lines += [f"data: {start.data!r}; {chosen}", *(note for note in plan.notes if note.startswith("note: "))]

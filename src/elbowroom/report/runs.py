@@ -21,6 +21,7 @@ from elbowroom.network.graph import Network
 from elbowroom.report.digits import at_most, between, near
 from elbowroom.report.progress import in_words
 from elbowroom.runs.origin import origin_lines
+from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.summary import EXTENTS, HALF_WIDTH, QUANTILES, REACH, Found, Tally, extent_of, summarise
 
 _BAR = 40  # characters of the longest bar of a histogram
@@ -50,7 +51,7 @@ def status_of(run: Run) -> dict[str, Any]:
         "writer": writer,
         "running_seconds": None if since is None else max(0.0, now - since),
         "seconds_since_last_part": None if written is None else max(0.0, now - written),
-        "resume": how_to_go_on(run.folder) if (run.plan.settings or {}).get("data") else None,
+        "resume": how_to_go_on(run.folder) if (stored_settings(run.plan) or {}).get("data") else None,
     }
 
 

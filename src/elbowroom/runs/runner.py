@@ -29,6 +29,7 @@ from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.matching import matched
 from elbowroom.runs.problem import device_of, resolve
 from elbowroom.runs.settings import Settings
+from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.summary import Tally
 
 _LOOKED_AT = 16  # inputs among which to find three that network and model are compared at
@@ -271,7 +272,7 @@ def _same(run: Run, wanted: Plan, settings: Settings, sample: Certificates) -> R
         differing.append(f"another choice of inputs (then {plan.inputs}, now {wanted.inputs} of them)")
     elif plan.data["labels"] != wanted.data["labels"]:
         differing.append("other labels")
-    before, now = Settings.of(plan.settings).claim(), settings.claim()
+    before, now = Settings.of(stored_settings(plan) or {}).claim(), settings.claim()
     differing.extend(
         f"{name} (then {_shown(before[name])}, now {_shown(now[name])})" for name in now if before[name] != now[name]
     )

@@ -10,6 +10,7 @@ import torch
 
 from elbowroom.certificates.result import STATUSES, Certificates
 from elbowroom.certificates.store import Plan
+from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.values import ALL
 
 EXAMPLES = 3  # of each status that is not "certified"
@@ -83,7 +84,7 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
     `beyond_domain`: whether regions may stick out of the domain, since only boxes are cut to it. `stated`: which of it
     the run states, and no proof speaks of.
     """
-    data = plan.data or {}
+    data, settings = plan.data or {}, stored_settings(plan)
     right = tally.certified + tally.status["not_certified"]
     judged = right + tally.status["misclassified"]
     told = data.get("kept") == "labels" or (not data and tally.status["misclassified"] > 0)
@@ -103,8 +104,8 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
         "uniform": tally.uniform / tally.certified if tally.certified else None,
         "non_uniform": tally.geomean / tally.certified if tally.certified else None,
         "ratio": tally.geomean / tally.uniform if tally.uniform else None,
-        "cap": cap_in_words(plan.settings),
-        "beyond_domain": extent_of(found.shape) != HALF_WIDTH and bool((plan.settings or {}).get("domain")),
+        "cap": cap_in_words(settings),
+        "beyond_domain": extent_of(found.shape) != HALF_WIDTH and bool((settings or {}).get("domain")),
         "capped_share": tally.capped / tally.extents if tally.extents else None,
         "ratios": {f"{q:.0%}": float(v) for q, v in zip(QUANTILES, np.quantile(ratios, QUANTILES))}
         if len(ratios)

@@ -36,14 +36,22 @@ def network_of(content: bytes) -> Network:
 def packed(certs: Certificates) -> dict[str, Any]:
     """Certificates by field, tensors as arrays, without the network, which the other side has."""
     found = {field.name: getattr(certs, field.name) for field in fields(certs) if field.name != "network"}
-    return {name: value.numpy() if isinstance(value, Tensor) else value for name, value in found.items()}
+    return {name: _array(value) for name, value in found.items()}
 
 
 def unpacked(content: Mapping[str, Any], net: Network) -> Certificates:
     return Certificates(network=net, **{name: _tensor(value) for name, value in content.items()})
 
 
+def _array(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_array, value))
+    return value.numpy() if isinstance(value, Tensor) else value
+
+
 def _tensor(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_tensor, value))
     # Copied, since what was received may lie in memory that is read-only and shared.
     return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
-from elbowroom.certify import certify
+from elbowroom.certificates.schema import joined
+from elbowroom.certify import certify, uncertified
 from elbowroom.claim.specification import Specification, outputs_within
 from elbowroom.errors import DataWarning, ElbowroomError, InputError, UnsupportedError
 from elbowroom.network.graph import Network
@@ -56,17 +57,16 @@ class Worker:
         self._arguments = arguments(settings, net)
 
     def sample(self) -> Certificates:
-        """Certificates of two inputs that are no numbers: nothing is searched, but every setting is looked at.
+        """Certificates of two inputs: nothing is searched, but every setting is looked at.
 
-        It says what all certificates of the run will claim, and has the rows of inputs that fail.
+        It says what all certificates of the run will claim.
         """
         net = self.net
         if net.n_outputs < 2 and self.settings.within is None:
             raise InputError(
                 "the network has one output, so there is no label to stay; give a tolerance: --within TOL (within)"
             )
-        nothing = torch.full((2, *net.input_shape), torch.nan, dtype=torch.float64)
-        found = self._ask(nothing, torch.zeros(2, dtype=torch.int64))
+        found = self._without(torch.zeros(2, *net.input_shape, dtype=torch.float64), None, "")
         # At a point the strict check costs little, and tells whether it can treat this network at all.
         point = torch.zeros(1, *net.input_shape, dtype=torch.float64)
         spec = self._specification(point)
@@ -110,13 +110,13 @@ class Worker:
             if len(x) == 1:
                 if no_memory or not isinstance(error, InputError):
                     failures.append(reason)
-                return self._failed(x, labels, reason)
+                return self._without(x, labels, reason)
         # Beyond the handler, since the exception keeps alive what the attempt had in memory.
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         half = len(x) // 2
-        return join(
+        return joined(
             [
                 self._certify(x[rows], None if labels is None else labels[rows], failures)
                 for rows in (slice(half), slice(half, None))
@@ -129,17 +129,17 @@ class Worker:
             return certify(self.net, x, None if spec else labels, spec=spec, **self._arguments)
 
     def _specification(self, x: Tensor) -> Specification | None:
-        within: Any = self.settings.within
-        return None if within is None else outputs_within(self.net(x), torch.tensor(within, dtype=torch.float64))
+        return None if self.settings.within is None else self._within(self.net(x))
 
-    def _failed(self, x: Tensor, labels: Tensor | None, reason: str) -> Certificates:
-        """The row of an input that could not be certified."""
-        blank = self._ask(torch.full_like(x, torch.nan), torch.zeros(1, dtype=torch.int64))
-        given = torch.full((1,), -1) if labels is None else labels
-        corner = None if blank.lower is None else x
-        return replace(
-            blank, status=("error",), message=(reason,), labels=given, x=x, center=x, lower=corner, upper=corner
-        )
+    def _within(self, outputs: Tensor) -> Specification | None:
+        within: Any = self.settings.within
+        return None if within is None else outputs_within(outputs, torch.tensor(within, dtype=torch.float64))
+
+    def _without(self, x: Tensor, labels: Tensor | None, reason: str) -> Certificates:
+        """The rows of inputs that are not certified, for this reason."""
+        of_nothing = self._within(torch.zeros(1, self.net.n_outputs, dtype=torch.float64))
+        group = None if of_nothing is None else of_nothing.group
+        return uncertified(self.net, x, labels, group, reason, **self._arguments)
 
 
 @contextlib.contextmanager
@@ -148,20 +148,6 @@ def _quietly() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         yield
-
-
-def join(pieces: Sequence[Certificates]) -> Certificates:
-    """The certificates of several batches, in order; all made with the same settings."""
-    if len(pieces) == 1:
-        return pieces[0]
-    joined: dict[str, Any] = {}
-    for field in fields(Certificates):
-        values = [getattr(piece, field.name) for piece in pieces]
-        if field.name in ("status", "message"):
-            joined[field.name] = tuple(v for value in values for v in value)
-        elif isinstance(values[0], Tensor) and field.name not in ("basis", "spec_group"):
-            joined[field.name] = torch.cat(values)
-    return replace(pieces[0], **joined)
 
 
 def _is_no_memory(error: BaseException | None) -> bool:
