@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from elbowroom.proof.recheck import check as check
     from elbowroom.readers.load import load as load
     from elbowroom.search.bounds.api import Bounds as Bounds
-    from elbowroom.search.bounds.api import Verification as Verification
     from elbowroom.search.bounds.api import bounds as bounds
-    from elbowroom.search.bounds.api import verify as verify
     from elbowroom.search.regions.input_set import InputSet as InputSet
     from elbowroom.search.regions.shapes import L1 as L1
     from elbowroom.search.regions.shapes import Box as Box
@@ -41,14 +39,16 @@ if TYPE_CHECKING:
     from elbowroom.search.regions.shapes import Uniform as Uniform
     from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
     from elbowroom.search.solvers.sequential import Sequential as Sequential
+    from elbowroom.verify.box import Verification as Verification
+    from elbowroom.verify.box import verify as verify
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Bounds": "elbowroom.search.bounds.api",
-    "Verification": "elbowroom.search.bounds.api",
+    "Verification": "elbowroom.verify.box",
     "bounds": "elbowroom.search.bounds.api",
-    "verify": "elbowroom.search.bounds.api",
+    "verify": "elbowroom.verify.box",
     "Certificates": "elbowroom.certificates.result",
     "certify": "elbowroom.certify",
     "CheckReport": "elbowroom.proof.recheck",

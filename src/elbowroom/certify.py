@@ -16,6 +16,7 @@ from torch import Tensor
 
 from elbowroom.arguments.accuracy import warn_near_chance
 from elbowroom.arguments.frames import by_name
+from elbowroom.arguments.inputs import batched, labels_of
 from elbowroom.arguments.tensors import Array, tensor_of
 from elbowroom.certificates.result import Certificates, shape_name, sizes_of
 from elbowroom.certificates.schema import blank_rows, write_rows
@@ -29,7 +30,6 @@ from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import prove, refuse_uncovered
-from elbowroom.search.bounds.api import batched, labels_of
 from elbowroom.search.bounds.propagate import BoundFunction, margins_of
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.input_set import InputSet

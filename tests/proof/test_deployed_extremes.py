@@ -24,7 +24,7 @@ from elbowroom.proof.kernel.float32 import ANALYSES, Float32Noise, refuse_unfit
 from elbowroom.proof.kernel.prove import prove
 from elbowroom.proof.kernel.walk import StrictBounds
 from elbowroom.proof.recheck import check
-from elbowroom.search.bounds.api import verify
+from elbowroom.verify.box import verify
 from support import ACTIVATIONS, BLOCKS, SHAPES, Builder, cases, mlp, normal
 
 F32, F64 = torch.float32, torch.float64

@@ -11,8 +11,9 @@ from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.readers.load import load
-from elbowroom.search.bounds.api import bounds, verify
+from elbowroom.search.bounds.api import bounds
 from elbowroom.search.regions.input_set import InputSet
+from elbowroom.verify.box import verify
 from support import METHODS, mlp
 
 ZERO, ONE = np.zeros(3), np.ones(3)

@@ -10,7 +10,7 @@ from torch import Tensor
 from elbowroom.claim.query import Case
 from elbowroom.claim.specification import Specification
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.api import verify
+from elbowroom.verify.box import verify
 
 FIRST_STEP, LAST_STEP = 0.3, 0.001  # of the descent, as shares of the box's width
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from elbowroom.claim.query import Case
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.api import verify
 from elbowroom.search.bounds.propagate import margins_of
 from elbowroom.search.regions.input_set import InputSet
+from elbowroom.verify.box import verify
 from elbowroom.verify.counterexample import Counterexample, confirm, descend, starting_points
 
 _BATCH = 256  # pieces at a time

@@ -25,7 +25,7 @@ from elbowroom.errors import DataWarning, ElbowroomError, InputError, Unsupporte
 from elbowroom.network.graph import Network
 from elbowroom.runs.problem import arguments
 from elbowroom.runs.settings import Settings
-from elbowroom.search.bounds.api import verify
+from elbowroom.verify.box import verify
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory")
 _NO_DEVICE = ("cuda error", "hip error", "device-side assert")

@@ -30,11 +30,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from elbowroom.arguments.inputs import batched
 from elbowroom.arguments.tensors import Array
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.graph import Network, Node
 from elbowroom.network.operations import Operation, Shape
-from elbowroom.search.bounds.api import batched
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.planes import Relaxed
 from elbowroom.search.bounds.propagate import Method, method_named

@@ -1,0 +1,91 @@
+"""Inputs, boxes and labels as users give them, as tensors that fit a network."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elbowroom.arguments.axes import channels_of
+from elbowroom.arguments.frames import by_name
+from elbowroom.arguments.names import few
+from elbowroom.arguments.tensors import Array, tensor_of
+from elbowroom.errors import InputError, warn
+from elbowroom.network.graph import Network
+
+
+def labels_of(net: Network, labels: Array, batch: int) -> Tensor:
+    """Labels as a vector of `batch` numbers of outputs, or an `InputError`; text is the name of a class."""
+    known = net.about.classes or ()
+    named = None if not known or isinstance(labels, Tensor) else _by_class(known, labels)
+    given = tensor_of(labels if named is None else named)
+    if given.is_floating_point() and not bool((given == given.round()).all()):
+        raise InputError("labels must be whole numbers")
+    given = given.to(torch.long).reshape(-1)
+    place = {name: str(k) for k, name in enumerate(known)}
+    present = [str(k) for k in given.unique().tolist()] if named is None else []
+    if set(present) <= set(known) and any(place[name] != name for name in present):
+        warn(
+            f"labels that are numbers are those of outputs, 0 to {net.n_outputs - 1}; the network's classes are called "
+            f"{few(known)}: give these names as text if they are meant"
+        )
+    if len(given) not in (1, batch):
+        raise InputError(f"got {len(given)} labels for {batch} inputs")
+    return given.expand(batch)
+
+
+def _by_class(known: tuple[str, ...], labels: Array) -> np.ndarray | None:
+    """Names of classes as the numbers of their outputs; None where labels are no text."""
+    try:
+        names = np.asarray(labels).reshape(-1).tolist()
+    except ValueError:  # rows of different lengths, which is said elsewhere
+        return None
+    if not names or not all(isinstance(name, str) for name in names):
+        return None
+    for name in names:
+        if name not in known:
+            raise InputError(f"there is no class {name!r}; the network's classes are {few(known)}")
+    return np.array([known.index(name) for name in names], dtype=np.int64)
+
+
+def corners_of(
+    net: Network, lower: Array, upper: Array | None, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """The corners, `b x *input_shape`, after checking what was given. `dtype`: default, the wider one's, at least
+    float32."""
+    if upper is None:
+        raise InputError("bounds need a lower and an upper corner (or one InputSet)")
+    low, high = tensor_of(by_name(net, lower, "lower")), tensor_of(by_name(net, upper, "upper"))
+    dtype = dtype or at_least_float32(low.dtype, high.dtype)
+    low, high = batched(net, low.to(dtype), "lower"), batched(net, high.to(dtype), "upper")
+    if low.shape != high.shape:
+        raise InputError(f"lower has shape {tuple(low.shape)}, upper {tuple(high.shape)}")
+    for name, t in (("lower", low), ("upper", high)):
+        if not bool(torch.isfinite(t).all()):
+            raise InputError(f"{name} holds NaN or infinite values")
+    crossed = (low > high).nonzero()
+    if len(crossed):
+        raise InputError(f"lower is above upper at {len(crossed)} places, first at {crossed[0].tolist()}")
+    return low, high
+
+
+def at_least_float32(*dtypes: torch.dtype) -> torch.dtype:
+    return functools.reduce(torch.promote_types, dtypes, torch.float32)
+
+
+def batched(net: Network, t: Tensor, name: str) -> Tensor:
+    """`t` with a batch axis, or an `InputError` where its shape is not the network's."""
+    if not isinstance(net, Network):
+        raise InputError(f"the first argument must be a Network; make one with er.load, got {type(net).__name__}")
+    if tuple(t.shape) == net.input_shape:
+        t = t[None]
+    if tuple(t.shape[1:]) != net.input_shape or t.dim() == 0:
+        one = next((s for s in (tuple(t.shape[1:]), tuple(t.shape)) if channels_of(s, net.input_shape)), None)
+        hint = "" if one is None else f"; er.load(net, input_shape={one}) takes inputs of that layout"
+        raise InputError(
+            f"{name} must have shape {net.input_shape} or (batch, "
+            f"{', '.join(map(str, net.input_shape))}), got {tuple(t.shape)}{hint}"
+        )
+    return t
