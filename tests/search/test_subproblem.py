@@ -127,7 +127,7 @@ def test_rows_without_budget_leave_next_to_nothing(seed, rows, n, per):
 # In a process of its own, which is ended if it does not finish: batches of LU, in some builds of torch, never do.
 MANY = """
 import json, sys, torch
-from elbowroom.regions.subproblem import largest_widths
+from elbowroom.search.regions.subproblem import largest_widths
 threads, sizes = json.loads(sys.argv[1])
 torch.set_num_threads(threads)
 generator = torch.Generator().manual_seed(0)
