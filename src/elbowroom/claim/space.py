@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elbowroom.arguments.frames import by_name
-from elbowroom.arguments.tensors import tensor_of
+from elbowroom.arguments.features import named, spread
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.search.regions.shapes import Room
@@ -47,54 +46,20 @@ def limits_of(
     if domain is not None and not (isinstance(domain, tuple | list) and len(domain) == 2):
         raise InputError(f"domain must be a pair (lowest, highest), got {domain!r}")
     low, high = domain if domain is not None else (-inf, inf)
-    lowest, highest = (_spread(net, points, v, "domain").double() for v in (low, high))
+    lowest, highest = (spread(net, points, v, "domain").double() for v in (low, high))
     if not bool((lowest <= highest).all()):
         raise InputError("the domain's lowest value is above its highest (or NaN)")
-    caps = _spread(net, points, inf if max_eps is None else max_eps, "max_eps").double()
+    caps = spread(net, points, inf if max_eps is None else max_eps, "max_eps").double()
     if not bool((caps >= 0).all()):
         raise InputError("max_eps must not be negative or NaN")
-    fixed = _spread(net, points, _by_name(net, False if frozen is None else frozen), "frozen").bool()
+    fixed = spread(net, points, named(net, False if frozen is None else frozen), "frozen").bool()
     free = ~fixed & (caps > 0) & (lowest < highest)
     if not bool(free.any(1).all()):
         raise InputError("every feature is frozen: there is nothing to certify")
-    weight = _spread(net, points, 1.0 if importance is None else importance, "importance").double()
+    weight = spread(net, points, 1.0 if importance is None else importance, "importance").double()
     if not bool(((weight > 0) & weight.isfinite())[free].all()):
         raise InputError("importance must be positive and finite for every free feature")
     return Limits(lowest, highest, caps, free, torch.where(free, weight, 0.0))
-
-
-def _by_name(net: Network, frozen: Any) -> Any:
-    """Booleans for a list of feature names; anything else as it is."""
-    names = [frozen] if isinstance(frozen, str) else frozen
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
-        return frozen
-    known = net.about.features
-    if known is None:
-        raise InputError("features are frozen by name, but the network's features have none; see load(features=...)")
-    for name in names:
-        if name not in known:
-            raise InputError(f"there is no feature {name!r}; the features are {', '.join(known)}")
-    return torch.tensor([name in names for name in known]).reshape(net.input_shape)
-
-
-def _spread(net: Network, points: Tensor, value: Any, name: str) -> Tensor:
-    """`b x n` numbers from one, one per channel (the first axis), one per feature (matched by name where they have
-    names), or one per feature and input."""
-    value = by_name(net, value, name)
-    try:
-        t = tensor_of(value).detach().to(points.device)
-    except InputError:
-        raise InputError(f"{name} must be numbers, got {str(value)[:60]!r}") from None
-    shape = net.input_shape
-    if t.dim() == 1 and len(shape) > 1:
-        if len(t) == shape[0]:
-            t = t.reshape(-1, *[1] * (len(shape) - 1))
-        elif len(t) == net.n_inputs:
-            t = t.reshape(shape)
-    try:
-        return t.expand(points.shape).flatten(1)
-    except RuntimeError:
-        raise InputError(f"{name} of shape {tuple(t.shape)} does not fit inputs of shape {shape}") from None
 
 
 __all__ = ["Limits", "limits_of"]
