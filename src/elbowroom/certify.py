@@ -18,7 +18,7 @@ from elbowroom.arguments.accuracy import warn_near_chance
 from elbowroom.arguments.frames import by_name
 from elbowroom.arguments.tensors import Array, tensor_of
 from elbowroom.certificates.result import Certificates
-from elbowroom.claim.space import Limits, limits_of
+from elbowroom.claim.space import Space, space_of
 from elbowroom.claim.specification import Specification, check_labels, label_stays
 from elbowroom.claim.stated import Claim, largest_proved
 from elbowroom.errors import InputError
@@ -145,7 +145,7 @@ def certify(
         dtype=PRECISIONS[precision],
         prior=None if prior is None else _mean_shape(prior, net, shape_of).to(where),
     )
-    limits = limits_of(net, points, domain, frozen, importance, max_eps)
+    limits = space_of(net, points, domain, frozen, importance, max_eps)
     if deployed:
         points = _as_executed(points, limits)
     work64 = net.cast(torch.float64, where)
@@ -204,7 +204,7 @@ def repr_of(region: Region) -> str:
     return f"{name}(asymmetric)" if getattr(region, "asymmetric", False) else name
 
 
-def _as_executed(points: Tensor, limits: Limits) -> Tensor:
+def _as_executed(points: Tensor, limits: Space) -> Tensor:
     """Inputs as a network executed in float32 sees them: the nearest float32 numbers, in the domain where they were.
 
     Otherwise a region might hold no float32 input at all: a frozen feature at 1/255, say.
@@ -256,7 +256,7 @@ class _Inputs:
     points: Tensor
     outputs: Tensor
     spec: Specification
-    limits: Limits
+    limits: Space
     rows: Tensor
 
     def take(self, index: Tensor) -> _Inputs:
@@ -377,8 +377,8 @@ class _Task:
         return status, message
 
     def _place(self, inputs: _Inputs, cap: Tensor, dtype: torch.dtype) -> Placed:
-        room = inputs.limits.room(inputs.x, cap, self.region.rotated).to(dtype)
-        return self.region.place(room, self.net.input_shape)
+        space = self.region.binding(inputs.limits).capped(cap)
+        return self.region.place(inputs.x, space, self.net.input_shape, dtype)
 
     def _search(self, inputs: _Inputs, dtype: torch.dtype, work: Work) -> _Found:
         device = inputs.points.device
@@ -392,10 +392,10 @@ class _Task:
         # The uniform radius first: it is the baseline, the start, and what caps are measured in.
         length = self._length(inputs)
         size = torch.maximum(inputs.x.abs().amax(1), length).clamp_min(_LEAST_SIZE)[:, None]
-        own = inputs.limits.farthest(self.region.rotated)
+        own = self.region.binding(inputs.limits).farthest()
         cap = torch.where(own.isfinite(), own, _FARTHEST * size)
         problem = Problem(self._place(inputs, cap, dtype), margins, rows, at_input, work)
-        scale = self.region.scale(problem.region.room)
+        scale = self.region.scale(problem.region)
         guess = 0.02 * inputs.x.abs().mean(1).clamp_min(_LEAST_SIZE)
         guess = torch.where(length > 0, torch.minimum(torch.maximum(guess, 1e-3 * length), length), guess)
         radius = uniform_radius(problem, scale, guess.to(dtype) / scale.amax(1))
@@ -471,7 +471,7 @@ class _Task:
         passed = factor > 0
         half = claim.half_widths()
         half = torch.where(passed[:, None], half, 0.0)
-        n_free = region.room.n_free
+        n_free = region.n_free
         log_geomean = torch.where(free, half, 1.0).log().sum(1) / n_free
         to_uniform = log_geomean - region.log_geomean(torch.minimum(found.uniform, region.caps))
         # Within a percent: scaling to the boundary moves a feature off its cap by a trifle.

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from elbowroom.search.regions.shapes import L1, Box, Ellipsoid, Oblique, Room
+from elbowroom.claim.space import Space
+from elbowroom.search.regions.shapes import L1, Box, Ellipsoid, Oblique
 
 BASIS = torch.linalg.qr(torch.tensor([[1.0, 0.5, 0.2], [-0.3, 1.0, 0.4], [0.1, -0.6, 1.0]]).double()).Q
 SHAPES = {
@@ -21,8 +22,9 @@ def placed(name, frozen=()):
     x = torch.tensor([[0.5, -1.0, 2.0], [0.0, 0.0, 0.0]]).double()
     free = torch.ones_like(x, dtype=torch.bool)
     free[:, list(frozen)] = False
-    wide = torch.full_like(x, 10.0)
-    region = SHAPES[name].place(Room(x, wide, wide, free, free.double()), (3,))
+    far = torch.full_like(x, torch.inf)
+    space = Space(-far, far, torch.full_like(x, 10.0), free, free.double())
+    region = SHAPES[name].place(x, space, (3,), torch.float64)
     theta = torch.tensor([[0.3, 1.0, 0.1], [2.0, 0.5, 0.7]]).double()
     theta = theta if name != "asymmetric" else torch.cat([theta, 0.4 * theta], 1)
     return region, torch.where(region.caps > 0, theta, 0.0)
@@ -40,9 +42,9 @@ def test_samples_lie_inside_and_fill_the_region(name, frozen):
     if not (frozen and name == "oblique"):  # rotating back and forth moves a frozen direction by rounding
         assert region.contains(scaled(region, theta, 1 + 1e-9), points).all()
     assert not region.contains(scaled(region, theta, 0.9), points).all()
-    assert not region.contains(theta, region.room.x[:, None] + 50.0).any()
+    assert not region.contains(theta, region.x[:, None] + 50.0).any()
     if frozen and name != "oblique":
-        assert (points[..., 1] == region.room.x[:, None, 1]).all()
+        assert (points[..., 1] == region.x[:, None, 1]).all()
 
 
 @pytest.mark.parametrize("name", ["box", "asymmetric", "ellipsoid", "l1"])

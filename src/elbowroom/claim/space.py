@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,36 +11,47 @@ from torch import Tensor
 from elbowroom.arguments.features import named, spread
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
-from elbowroom.search.regions.shapes import Room
 
 
-@dataclass
-class Limits:
-    """`b x n` each: the domain's ends, caps on the extents, free features, weights of the free features."""
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Where inputs may be, and what of it counts: `b x n` each, in float64.
+
+    `lowest`, `highest`: the domain's ends, infinite where there is none. `cap`: how far each feature may move from its
+    input at most. `free`: features that may move. `importance`: their weights in the objective, zero for the others.
+    """
 
     lowest: Tensor
     highest: Tensor
-    max_eps: Tensor
+    cap: Tensor
     free: Tensor
     importance: Tensor
 
-    def part(self, index: Tensor) -> Limits:
-        return Limits(*(getattr(self, name)[index] for name in vars(self)))
+    def part(self, index: Tensor) -> Space:
+        """That of some of the inputs."""
+        return Space(*(t[index] for t in vars(self).values()))
 
-    def farthest(self, rotated: bool) -> Tensor:
-        """The farthest a feature may move by what was said of it; infinite where nothing was."""
-        return self.max_eps if rotated else torch.minimum(self.max_eps, self.highest - self.lowest)
+    def capped(self, cap: Tensor) -> Space:
+        """The same with other caps."""
+        return replace(self, cap=cap)
 
-    def room(self, x: Tensor, cap: Tensor, rotated: bool) -> Room:
-        """A domain limits features, not the directions of a rotated shape: those have the cap alone."""
-        below = cap if rotated else torch.minimum(x - self.lowest, cap)
-        above = cap if rotated else torch.minimum(self.highest - x, cap)
-        return Room(x, below, above, self.free, self.importance)
+    def without_domain(self) -> Space:
+        return replace(
+            self, lowest=torch.full_like(self.lowest, -torch.inf), highest=torch.full_like(self.highest, torch.inf)
+        )
+
+    def farthest(self) -> Tensor:
+        """The farthest a feature may move, wherever its input is, `b x n`; infinite where nothing was said of it."""
+        return torch.minimum(self.cap, self.highest - self.lowest)
+
+    def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """How far each feature may move down and up from `x`, `b x n` each."""
+        return torch.minimum(x - self.lowest, self.cap), torch.minimum(self.highest - x, self.cap)
 
 
-def limits_of(
+def space_of(
     net: Network, points: Tensor, domain: Any = None, frozen: Any = None, importance: Any = None, max_eps: Any = None
-) -> Limits:
+) -> Space:
     """What `certify` was told, spread out over `points`, `b x *input_shape`."""
     inf = float("inf")
     if domain is not None and not (isinstance(domain, tuple | list) and len(domain) == 2):
@@ -59,7 +70,7 @@ def limits_of(
     weight = spread(net, points, 1.0 if importance is None else importance, "importance").double()
     if not bool(((weight > 0) & weight.isfinite())[free].all()):
         raise InputError("importance must be positive and finite for every free feature")
-    return Limits(lowest, highest, caps, free, torch.where(free, weight, 0.0))
+    return Space(lowest, highest, caps, free, torch.where(free, weight, 0.0))
 
 
-__all__ = ["Limits", "limits_of"]
+__all__ = ["Space", "space_of"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elbowroom.claim.space import Limits
+from elbowroom.claim.space import Space
 from elbowroom.proof.kernel.walk import Area
 from elbowroom.search.regions.shapes import Placed, PlacedBox
 
@@ -26,14 +26,14 @@ class Claim:
     basis: Tensor | None = None
 
     @staticmethod
-    def of(region: Placed, theta: Tensor, limits: Limits, boxes: bool) -> Claim:
+    def of(region: Placed, theta: Tensor, limits: Space, boxes: bool) -> Claim:
         """The regions that `theta` stands for; `boxes`: whether they are stated by their corners."""
         sides = region.input_set(region.sides(theta))
         center, radius = sides.center.flatten(1), sides.radius.flatten(1)
         if not (boxes and isinstance(region, PlacedBox)):
             return Claim(center - radius, center + radius, center, radius, region.p, sides.basis)
         down, up = region.extents(theta)
-        x, free = region.room.x, limits.free
+        x, free = region.x, limits.free
         lower, upper = x - down, x + up
         # Rounded inwards, so that no extent exceeds its cap.
         lower = torch.where(x - lower > down, torch.nextafter(lower, x), lower)

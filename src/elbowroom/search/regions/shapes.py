@@ -1,79 +1,62 @@
 """The shapes a certified region can have (the paper's section 2 and 5; see docs for a table of them).
 
-A shape is a small frozen object. `place` puts it around a batch of inputs, which gives a `Placed` region:
-everything a solver needs to know of the geometry, in terms of parameters `theta` (`b x d`, all >= 0).
+A shape is a small frozen object. `place` puts it around a batch of inputs in their `Space`, which gives a `Placed`
+region: everything a solver needs to know of the geometry, in terms of parameters `theta` (`b x d`, all >= 0).
 Features are flat here (`b x n`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from elbowroom.arguments.tensors import tensor_of
+from elbowroom.claim.space import Space
 from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes, recordable
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.subproblem import largest_widths
 
 
-@dataclass(frozen=True, eq=False)
-class Room:
-    """What surrounds the inputs. All `b x n`.
+class Placed:
+    """A shape around a batch of inputs. Subclasses say what `theta` means.
 
-    `x`: the inputs. `below`, `above`: how far each feature may move at most (the domain's edge, or the cap).
-    `free`: features that may move. `importance`: weights of log extents in the objective.
+    `x`: the inputs, `b x n`; `below`, `above`: how far each feature may move; `importance`: all in `dtype`. `free`:
+    features that may move. `shape`: that of one input, without the batch.
     """
 
-    x: Tensor
-    below: Tensor
-    above: Tensor
-    free: Tensor
-    importance: Tensor
+    p = math.inf
 
-    def take(self, index: Tensor) -> Room:
-        return Room(*(getattr(self, f)[index] for f in ("x", "below", "above", "free", "importance")))
+    def __init__(
+        self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype, basis: Tensor | None = None
+    ) -> None:
+        """`x`, `space`: in float64."""
+        # As given: what is cast down and up again would be another place, and another basis.
+        self._given = x, space, basis
+        self.shape = shape
+        self.dtype = dtype
+        self.x, self.importance, self.free = x.to(dtype), space.importance.to(dtype), space.free
+        self.below, self.above = (t.to(dtype) for t in space.around(x))
+        self.basis = None if basis is None else recordable(basis.to(self.x))
+        self.caps = self._caps()
 
-    def to(self, dtype: torch.dtype) -> Room:
-        return replace(
-            self, x=self.x.to(dtype), below=self.below.to(dtype), above=self.above.to(dtype),
-            importance=self.importance.to(dtype),
-        )  # fmt: skip
-
-    @property
-    def reach(self) -> Tensor:
-        """The largest extent a symmetric shape can have: the farther of the two edges; zero where frozen."""
-        return torch.where(self.free, torch.maximum(self.below, self.above), 0.0)
+    def take(self, index: Tensor) -> Placed:
+        """The same shape around some of the inputs."""
+        x, space, basis = self._given
+        return type(self)(x[index], space.part(index), self.shape, self.dtype, basis)
 
     @property
     def n_free(self) -> Tensor:
         return self.free.sum(1)
 
-
-class Placed:
-    """A shape around a batch of inputs. Subclasses say what `theta` means."""
-
-    p = math.inf
-
-    def __init__(self, room: Room, shape: tuple[int, ...], basis: Tensor | None = None) -> None:
-        self.room = room
-        self.shape = shape  # of one input, without the batch
-        self._basis = basis  # as given: a cast down and up again would be another basis
-        self.basis = None if basis is None else recordable(basis.to(room.x))
-        self.caps = self._caps()
-
-    def take(self, index: Tensor) -> Placed:
-        """The same shape around some of the inputs."""
-        return type(self)(self.room.take(index), self.shape, self._basis)
-
     # --- what theta means
 
     def _caps(self) -> Tensor:
-        """The largest theta."""
-        return self.room.reach
+        """The largest theta. Of a symmetric shape: the farther of the two edges; zero where frozen."""
+        return torch.where(self.free, torch.maximum(self.below, self.above), 0.0)
 
     def uniform(self, radius: Tensor, scale: Tensor) -> Tensor:
         """The parameters of the uniform region of this shape: `radius` (`b`) times `scale` (`b x n`), capped."""
@@ -85,7 +68,7 @@ class Placed:
 
     def input_set(self, sides: Tensor) -> InputSet:
         """The set of inputs, differentiable by `sides`."""
-        return self._set(self.room.x, sides)
+        return self._set(self.x, sides)
 
     def sharpness(self, step: int) -> float:
         """Of the derivatives that serve a solver best in its step number `step`, see `InputSet`."""
@@ -114,17 +97,17 @@ class Placed:
 
     def objective(self, theta: Tensor) -> Tensor:
         """`sum_k importance_k log width_k` over the free features, `b`."""
-        log = torch.where(self.room.free, self.widths(theta), 1.0).log()
-        return (self.room.importance * log).sum(1)
+        log = torch.where(self.free, self.widths(theta), 1.0).log()
+        return (self.importance * log).sum(1)
 
     def log_geomean(self, theta: Tensor) -> Tensor:
         """Log of the geometric mean of the half-widths over the free features, `b`."""
-        log = torch.where(self.room.free, self.widths(theta), 1.0).log()
-        return log.sum(1) / self.room.n_free
+        log = torch.where(self.free, self.widths(theta), 1.0).log()
+        return log.sum(1) / self.n_free
 
     def log_volume(self, theta: Tensor) -> Tensor:
         """Log of the volume in the free features' space, `b`."""
-        n = self.room.n_free
+        n = self.n_free
         return n * self.log_geomean(theta) + self.log_unit_volume(n)
 
     def log_unit_volume(self, n: Tensor) -> Tensor:
@@ -140,11 +123,11 @@ class Placed:
         `margins`: `b x g`.
         """
         budget = margins + (a * self.sides(theta)[:, None]).sum(-1)
-        return largest_widths(a, budget, self.caps, self.room.importance)
+        return largest_widths(a, budget, self.caps, self.importance)
 
     def contains(self, theta: Tensor, points: Tensor) -> Tensor:
         """Which of `points` (`b x m x n`) lie in the region, `b x m`."""
-        moved = points - self.room.x[:, None]
+        moved = points - self.x[:, None]
         if self.basis is not None:
             moved = moved @ self.basis
         return self._inside(theta, moved)
@@ -161,11 +144,11 @@ class Placed:
         moved = self._draw(theta, count, generator)
         if self.basis is not None:
             moved = moved @ self.basis.T
-        return self.room.x[:, None] + moved
+        return self.x[:, None] + moved
 
     def _draw(self, theta: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-        b, n = self.room.x.shape
-        free = self.room.free[:, None]
+        b, n = self.x.shape
+        free = self.free[:, None]
         unit = _uniform_in_ball(b, count, n, self.p, free.expand(b, count, n), generator).to(theta)
         return unit * theta[:, None]
 
@@ -190,25 +173,27 @@ def _uniform_in_ball(b: int, count: int, n: int, p: float, free: Tensor, generat
 class PlacedBox(Placed):
     """A symmetric box, the paper's: `theta = eps`. Where an edge is nearer than eps, the box is cut there."""
 
-    def __init__(self, room: Room, shape: tuple[int, ...], basis: Tensor | None = None) -> None:
-        super().__init__(room, shape, basis)
-        self.cut = bool((room.below != room.above)[room.free].any())
+    def __init__(
+        self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype, basis: Tensor | None = None
+    ) -> None:
+        super().__init__(x, space, shape, dtype, basis)
+        self.cut = bool((self.below != self.above)[self.free].any())
 
     def extents(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """How far the box reaches down and up, `b x n` each."""
-        return torch.minimum(theta, self.room.below), torch.minimum(theta, self.room.above)
+        return torch.minimum(theta, self.below), torch.minimum(theta, self.above)
 
     def sides(self, theta: Tensor) -> Tensor:
         return torch.cat(self.extents(theta), 1) if self.cut else theta
 
     def input_set(self, sides: Tensor) -> InputSet:
-        if sides.shape[1] == self.room.x.shape[1]:
-            return self._set(self.room.x, sides)
+        if sides.shape[1] == self.x.shape[1]:
+            return self._set(self.x, sides)
         down, up = sides.chunk(2, 1)
         shift = (up - down) / 2
         if self.basis is not None:
             shift = shift @ self.basis.T
-        return self._set(self.room.x + shift, (up + down) / 2)
+        return self._set(self.x + shift, (up + down) / 2)
 
     def widths(self, theta: Tensor) -> Tensor:
         down, up = self.extents(theta)
@@ -217,14 +202,13 @@ class PlacedBox(Placed):
     def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
         if not self.cut:
             return super().respond(a, margins, theta)
-        room = self.room
         budget = margins + (a * self.sides(theta)[:, None]).sum(-1)
         down, up = a.chunk(2, -1)
-        near = torch.where(room.free, torch.minimum(room.below, room.above), 0.0)
-        far_price = torch.where((room.below < room.above)[:, None], up, down)
+        near = torch.where(self.free, torch.minimum(self.below, self.above), 0.0)
+        far_price = torch.where((self.below < self.above)[:, None], up, down)
         # Per feature one of two regimes: both sides moving, or one side at its edge and only the other moving.
         # A few rounds of prices choose the regime; given it the problem is convex and solved exactly.
-        beyond = _beyond_the_near_edge(down + up, far_price, budget, near, self.caps, room.importance)
+        beyond = _beyond_the_near_edge(down + up, far_price, budget, near, self.caps, self.importance)
         both = torch.where(beyond, 0.0, 1.0)[:, None]
         cost = torch.where(beyond[:, None], far_price, down + up)
         fixed = (torch.where(beyond, near, 0.0)[:, None] * (down + up)).sum(-1)
@@ -232,7 +216,7 @@ class PlacedBox(Placed):
         # Widths: 2 eps while both sides move, near + eps = 2 near + (eps - near) beyond.
         already = torch.where(beyond, 2 * near, 0.0)
         rate = torch.where(both.squeeze(1) > 0, 2.0, 1.0)
-        extra = largest_widths(cost / rate[:, None], budget - fixed, rest * rate, room.importance, already) / rate
+        extra = largest_widths(cost / rate[:, None], budget - fixed, rest * rate, self.importance, already) / rate
         return torch.where(beyond, near + extra, extra)
 
     def _inside(self, theta: Tensor, moved: Tensor) -> Tensor:
@@ -241,7 +225,7 @@ class PlacedBox(Placed):
 
     def _draw(self, theta: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
         down, up = (t[:, None] for t in self.extents(theta))
-        share = torch.rand(theta.shape[0], count, self.room.x.shape[1], dtype=torch.float64, generator=generator)
+        share = torch.rand(theta.shape[0], count, self.x.shape[1], dtype=torch.float64, generator=generator)
         return share.to(theta) * (down + up) - down
 
 
@@ -275,8 +259,7 @@ class PlacedAsymmetricBox(PlacedBox):
     """A box with its own extent on each side: `theta = (down, up)`, `b x 2n`."""
 
     def _caps(self) -> Tensor:
-        room = self.room
-        return torch.cat([torch.where(room.free, side, 0.0) for side in (room.below, room.above)], 1)
+        return torch.cat([torch.where(self.free, side, 0.0) for side in (self.below, self.above)], 1)
 
     def uniform(self, radius: Tensor, scale: Tensor) -> Tensor:
         return torch.minimum((radius[:, None] * scale).repeat(1, 2), self.caps)
@@ -294,7 +277,7 @@ class PlacedAsymmetricBox(PlacedBox):
 
     def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
         budget = margins + (a * theta[:, None]).sum(-1)
-        return largest_widths(a, budget, self.caps, self.room.importance)
+        return largest_widths(a, budget, self.caps, self.importance)
 
 
 class PlacedEllipsoid(Placed):
@@ -312,7 +295,7 @@ class PlacedEllipsoid(Placed):
         spent = (a * theta[:, None]).sum(-1).double()
         squares = a.double() * spent[..., None] / theta.double().clamp_min(torch.finfo(torch.float64).tiny)[:, None]
         caps = self.caps.double() ** 2
-        found = largest_widths(squares, (margins + spent) ** 2, caps, self.room.importance / 2)
+        found = largest_widths(squares, (margins + spent) ** 2, caps, self.importance / 2)
         return found.sqrt().to(theta.dtype)
 
 
@@ -346,16 +329,17 @@ class Region:
 
     p = math.inf  # the norm of the region
 
-    def place(self, room: Room, shape: tuple[int, ...]) -> Placed:
+    def place(self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
+        """The shape around inputs `x`, `b x n`, each of `shape`, computing in `dtype`."""
         raise NotImplementedError
 
-    def scale(self, room: Room) -> Tensor:
+    def scale(self, placed: Placed) -> Tensor:
         """The direction, `b x n`, along which the uniform baseline grows."""
-        return torch.where(room.free, torch.ones_like(room.x), 0.0)
+        return torch.where(placed.free, torch.ones_like(placed.x), 0.0)
 
-    @property
-    def rotated(self) -> bool:
-        return False
+    def binding(self, space: Space) -> Space:
+        """What of the space the shape is held to."""
+        return space
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,20 +357,21 @@ class Uniform(Region):
             raise InputError("Uniform(scale=...) must be positive and finite for every feature")
         object.__setattr__(self, "scale_by", value)
 
-    def place(self, room: Room, shape: tuple[int, ...]) -> Placed:
-        return PlacedBox(room, shape)
+    def place(self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
+        return PlacedBox(x, space, shape, dtype)
 
-    def scale(self, room: Room) -> Tensor:
-        base = super().scale(room)
+    def scale(self, placed: Placed) -> Tensor:
+        base = super().scale(placed)
         if self.scale_by is None:
             return base
-        factor = self.scale_by.to(room.x)
-        factor = factor.reshape(-1) if factor.numel() == room.x.shape[1] else factor
+        x = placed.x
+        factor = self.scale_by.to(x)
+        factor = factor.reshape(-1) if factor.numel() == x.shape[1] else factor
         try:
-            return base * factor.expand_as(room.x)
+            return base * factor.expand_as(x)
         except RuntimeError:
             raise InputError(
-                f"Uniform(scale=...) of shape {tuple(self.scale_by.shape)} does not fit {room.x.shape[1]} features"
+                f"Uniform(scale=...) of shape {tuple(self.scale_by.shape)} does not fit {x.shape[1]} features"
             ) from None
 
 
@@ -396,8 +381,8 @@ class Box(Region):
 
     asymmetric: bool = False
 
-    def place(self, room: Room, shape: tuple[int, ...]) -> Placed:
-        return (PlacedAsymmetricBox if self.asymmetric else PlacedBox)(room, shape)
+    def place(self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
+        return (PlacedAsymmetricBox if self.asymmetric else PlacedBox)(x, space, shape, dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -406,8 +391,8 @@ class Ellipsoid(Region):
 
     p = 2
 
-    def place(self, room: Room, shape: tuple[int, ...]) -> Placed:
-        return PlacedEllipsoid(room, shape)
+    def place(self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
+        return PlacedEllipsoid(x, space, shape, dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,8 +401,8 @@ class L1(Region):
 
     p = 1
 
-    def place(self, room: Room, shape: tuple[int, ...]) -> Placed:
-        return PlacedL1(room, shape)
+    def place(self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
+        return PlacedL1(x, space, shape, dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -443,15 +428,15 @@ class Oblique(Region):
         if isinstance(self.inner, (Oblique, Uniform)):
             raise InputError("inner must be Box, Ellipsoid or L1")
 
-    def place(self, room: Room, shape: tuple[int, ...]) -> Placed:
-        if len(self.basis) != room.x.shape[1]:
-            raise InputError(f"basis is for {len(self.basis)} features, the network has {room.x.shape[1]}")
-        placed = self.inner.place(room, shape)
-        return type(placed)(room, shape, self.basis)
+    def place(self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
+        if len(self.basis) != x.shape[1]:
+            raise InputError(f"basis is for {len(self.basis)} features, the network has {x.shape[1]}")
+        placed = self.inner.place(x, space, shape, dtype)
+        return type(placed)(x, space, shape, dtype, self.basis)
 
-    @property
-    def rotated(self) -> bool:
-        return True
+    def binding(self, space: Space) -> Space:
+        """A domain limits features, not the directions of a rotated shape: those have their caps alone."""
+        return space.without_domain()
 
     @property
     def p(self) -> float:  # type: ignore[override]
