@@ -30,8 +30,10 @@ from elbowroom.proof.kernel.prove import Hints, prove, refuse_uncovered
 from elbowroom.search.bounds.api import batched, labels_of
 from elbowroom.search.bounds.propagate import BoundFunction, margins_of
 from elbowroom.search.memory import Budget
+from elbowroom.search.regions.base import Placed, Region
+from elbowroom.search.regions.box import Box, Uniform
 from elbowroom.search.regions.input_set import InputSet
-from elbowroom.search.regions.shapes import Box, Oblique, Placed, Region, Uniform
+from elbowroom.search.regions.oblique import Oblique
 from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
 from elbowroom.search.solvers.boundary import to_boundary
 from elbowroom.search.solvers.prior import start_from

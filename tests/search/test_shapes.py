@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from elbowroom.claim.space import Space
-from elbowroom.search.regions.shapes import L1, Box, Ellipsoid, Oblique
+from elbowroom.search.regions.box import Box
+from elbowroom.search.regions.ellipsoid import Ellipsoid
+from elbowroom.search.regions.l1 import L1
+from elbowroom.search.regions.oblique import Oblique
 
 BASIS = torch.linalg.qr(torch.tensor([[1.0, 0.5, 0.2], [-0.3, 1.0, 0.4], [0.1, -0.6, 1.0]]).double()).Q
 SHAPES = {

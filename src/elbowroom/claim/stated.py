@@ -10,7 +10,8 @@ from torch import Tensor
 
 from elbowroom.claim.space import Space
 from elbowroom.proof.kernel.walk import Area
-from elbowroom.search.regions.shapes import Placed, PlacedBox
+from elbowroom.search.regions.base import Placed
+from elbowroom.search.regions.box import PlacedBox
 
 
 @dataclass

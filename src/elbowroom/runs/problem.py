@@ -17,7 +17,10 @@ from elbowroom.machine.device import usable_device
 from elbowroom.network.graph import Network
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.values import ALL, FROM_DATA, nearest
-from elbowroom.search.regions.shapes import L1, Box, Ellipsoid, Region, Uniform
+from elbowroom.search.regions.base import Region
+from elbowroom.search.regions.box import Box, Uniform
+from elbowroom.search.regions.ellipsoid import Ellipsoid
+from elbowroom.search.regions.l1 import L1
 
 _REGIONS: dict[str, Region] = {
     "uniform": Uniform(), "box": Box(), "box-asymmetric": Box(asymmetric=True), "ellipsoid": Ellipsoid(), "l1": L1(),
