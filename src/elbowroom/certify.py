@@ -31,9 +31,8 @@ from elbowroom.search.bounds.api import batched, labels_of
 from elbowroom.search.bounds.propagate import BoundFunction, margins_of
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.base import Placed, Region
-from elbowroom.search.regions.box import Box, Uniform
+from elbowroom.search.regions.box import Box
 from elbowroom.search.regions.input_set import InputSet
-from elbowroom.search.regions.oblique import Oblique
 from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
 from elbowroom.search.solvers.boundary import to_boundary
 from elbowroom.search.solvers.prior import start_from
@@ -46,7 +45,6 @@ SOLVERS: dict[str, type[Sequential] | type[AugmentedLagrangian]] = {
     "sequential": Sequential,
     "augmented-lagrangian": AugmentedLagrangian,
 }
-BOXES = (Box, Uniform)  # shapes that are stated by their corners
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 CAP = 1000.0  # without domain or max_eps, no feature may reach farther than this many uniform radii
 _FARTHEST = 1e6  # and no uniform radius is looked for beyond this many times the input's size
@@ -184,7 +182,7 @@ def certify(
         _write(found, part, first, len(points))
         first += len(index)
     settings = {
-        "region": repr_of(shape_of), "bounds": bounds if isinstance(bounds, str) else "own function",
+        "region": shape_of.name, "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
         "precision": precision,
         "p": shape_of.p if shape_of.p != torch.inf else "inf", "deployed": deployed,
@@ -192,18 +190,9 @@ def certify(
     }  # fmt: skip
     if network_hash(net) != stated_hash:
         raise InputError("the network's parameters were changed while it was being certified; certify it again")
-    basis = shape_of.basis.double().cpu() if isinstance(shape_of, Oblique) else None
+    basis = None if shape_of.basis is None else shape_of.basis.double().cpu()
     stated = None if spec is None else spec.cast(torch.float64, "cpu")
-    return _collect(found, isinstance(shape_of, BOXES), net, basis, stated, settings)
-
-
-def repr_of(region: Region) -> str:
-    """The shape in words, without its tensors."""
-    inner = getattr(region, "inner", None)
-    name = type(region).__name__
-    if inner is not None:
-        return f"{name}({repr_of(inner)})"
-    return f"{name}(asymmetric)" if getattr(region, "asymmetric", False) else name
+    return _collect(found, shape_of.stated_by_corners, net, basis, stated, settings)
 
 
 def _as_executed(points: Tensor, limits: Space) -> Tensor:
@@ -406,7 +395,7 @@ class _Task:
         problem = Problem(self._place(inputs, cap, dtype), margins, rows, at_input, work)
         uniform = problem.region.uniform(radius, scale)
         theta, keep = uniform.clone(), (radius > 0).nonzero().squeeze(1)
-        if not isinstance(self.region, Uniform) and len(keep):
+        if not self.region.one_radius and len(keep):
             part, start = problem.take(keep), uniform[keep]
             if self.prior is not None:
                 start = start_from(part, start, radius[keep], self.prior)
@@ -451,7 +440,7 @@ class _Task:
         """The regions found, and what is claimed of them."""
         region = self._place(inputs, found.cap, torch.float64)
         theta = torch.minimum(found.theta, region.caps)
-        return region, Claim.of(region, theta, inputs.limits, isinstance(self.region, BOXES))
+        return region, Claim.of(region, theta, inputs.limits, self.region.stated_by_corners)
 
     def _prove(self, claim: Claim, spec: Specification) -> Tensor:
         return prove(self.net, claim.area(), spec.rows, spec.offset, spec.group, self.hints, self.deployed)
@@ -510,16 +499,15 @@ def _mean_shape(prior: Certificates, net: Network, region: Region) -> Tensor:
         raise InputError(f"prior must be Certificates of other inputs, got {type(prior).__name__}")
     if prior.settings.get("network_hash") != network_hash(net):
         raise InputError("prior speaks of another network; its regions say nothing of this one's")
-    if prior.settings.get("region") != repr_of(region):
-        raise InputError(f"prior holds regions of shape {prior.settings.get('region')}, not {repr_of(region)}")
+    if prior.settings.get("region") != region.name:
+        raise InputError(f"prior holds regions of shape {prior.settings.get('region')}, not {region.name}")
     good = prior.certified & (prior.uniform > 0)
     if not bool(good.any()):
         raise InputError("prior holds no certificate")
     extents = prior.eps.flatten(1)
     if prior.lower is not None and prior.upper is not None:
         down, up = (prior.x - prior.lower).flatten(1), (prior.upper - prior.x).flatten(1)
-        asymmetric = isinstance(region, Box) and region.asymmetric
-        extents = torch.cat([down, up], 1) if asymmetric else torch.maximum(down, up)
+        extents = region.theta(down, up)
     return (extents[good] / prior.uniform[good][:, None]).mean(0)
 
 

@@ -1,4 +1,4 @@
-"""The shapes a certified region can have (the paper's section 2 and 5; see docs for a table of them).
+"""What a shape of a certified region is (the paper's section 2 and 5; see docs for a table of them).
 
 A shape is a small frozen object. `place` puts it around a batch of inputs in their `Space`, which gives a `Placed`
 region: everything a solver needs to know of the geometry, in terms of parameters `theta` (`b x d`, all >= 0).
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ class Placed:
     features that may move. `shape`: that of one input, without the batch.
     """
 
-    p = math.inf
+    p: ClassVar[float] = math.inf
 
     def __init__(
         self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype, basis: Tensor | None = None
@@ -170,13 +171,31 @@ def _uniform_in_ball(b: int, count: int, n: int, p: float, free: Tensor, generat
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """A shape: see the subclasses."""
+    """A shape: see the subclasses, each in a file of its own, and `registry`, which knows them by name.
 
-    p = math.inf  # the norm of the region
+    `placed`: what it is around inputs. `stated_by_corners`: a certificate states it by its corners; else by centre,
+    extents and basis. `one_radius`: its only parameter is a radius, so that there is nothing to solve for. `basis`: of
+    a shape that is rotated, `n x n`.
+    """
+
+    placed: ClassVar[type[Placed]]
+    stated_by_corners: ClassVar[bool] = False
+    one_radius: ClassVar[bool] = False
+    basis: ClassVar[Tensor | None] = None
+
+    @property
+    def name(self) -> str:
+        """As certificates state it."""
+        return type(self).__name__
+
+    @property
+    def p(self) -> float:
+        """The norm of the region."""
+        return self.placed.p
 
     def place(self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
         """The shape around inputs `x`, `b x n`, each of `shape`, computing in `dtype`."""
-        raise NotImplementedError
+        return self.placed(x, space, shape, dtype)
 
     def scale(self, placed: Placed) -> Tensor:
         """The direction, `b x n`, along which the uniform baseline grows."""
@@ -185,3 +204,7 @@ class Region:
     def binding(self, space: Space) -> Space:
         """What of the space the shape is held to."""
         return space
+
+    def theta(self, down: Tensor, up: Tensor) -> Tensor:
+        """The parameters, `b x d`, of regions that reach so far down and up, `b x n` each."""
+        return torch.maximum(down, up)

@@ -134,14 +134,15 @@ class Uniform(Region):
 
     scale_by: Tensor | None = None
 
+    placed = PlacedBox
+    stated_by_corners = True
+    one_radius = True
+
     def __init__(self, scale: Tensor | float | None = None) -> None:
         value = None if scale is None else tensor_of(scale).detach().to(torch.float64)
         if value is not None and not bool(((value > 0) & value.isfinite()).all()):
             raise InputError("Uniform(scale=...) must be positive and finite for every feature")
         object.__setattr__(self, "scale_by", value)
-
-    def place(self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
-        return PlacedBox(x, space, shape, dtype)
 
     def scale(self, placed: Placed) -> Tensor:
         base = super().scale(placed)
@@ -164,5 +165,15 @@ class Box(Region):
 
     asymmetric: bool = False
 
-    def place(self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
-        return (PlacedAsymmetricBox if self.asymmetric else PlacedBox)(x, space, shape, dtype)
+    stated_by_corners = True
+
+    @property
+    def placed(self) -> type[Placed]:  # type: ignore[override]
+        return PlacedAsymmetricBox if self.asymmetric else PlacedBox
+
+    @property
+    def name(self) -> str:
+        return "Box(asymmetric)" if self.asymmetric else "Box"
+
+    def theta(self, down: Tensor, up: Tensor) -> Tensor:
+        return torch.cat([down, up], 1) if self.asymmetric else super().theta(down, up)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elbowroom.claim.space import Space
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.subproblem import largest_widths
 
@@ -36,7 +35,4 @@ class PlacedEllipsoid(Placed):
 class Ellipsoid(Region):
     """An axis-aligned ellipsoid with its own semi-axis per feature."""
 
-    p = 2
-
-    def place(self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
-        return PlacedEllipsoid(x, space, shape, dtype)
+    placed = PlacedEllipsoid

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elbowroom.claim.space import Space
 from elbowroom.search.regions.base import Placed, Region
 
 
@@ -40,7 +39,4 @@ class PlacedL1(Placed):
 class L1(Region):
     """A cross-polytope with its own extent per feature: few features change much, or many a little."""
 
-    p = 1
-
-    def place(self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
-        return PlacedL1(x, space, shape, dtype)
+    placed = PlacedL1

@@ -12,7 +12,7 @@ from elbowroom.claim.space import Space
 from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.search.regions.base import Placed, Region
-from elbowroom.search.regions.box import Box, Uniform
+from elbowroom.search.regions.box import Box
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Oblique(Region):
     belong to directions, not to features.
     """
 
-    basis: Tensor
+    basis: Tensor  # type: ignore[misc]
     inner: Region = field(default_factory=Box)
 
     @in_own_modes
@@ -35,19 +35,25 @@ class Oblique(Region):
         if not float(error) < 1e-4:
             raise InputError(f"basis must be orthogonal: its columns are off by {float(error):.1e}")
         object.__setattr__(self, "basis", basis)
-        if isinstance(self.inner, (Oblique, Uniform)):
-            raise InputError("inner must be Box, Ellipsoid or L1")
+        if not isinstance(self.inner, Region) or self.inner.one_radius or self.inner.basis is not None:
+            raise InputError(f"inner must be a shape with extents of its own, such as Box(), got {self.inner!r:.80}")
 
     def place(self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype) -> Placed:
         if len(self.basis) != x.shape[1]:
             raise InputError(f"basis is for {len(self.basis)} features, the network has {x.shape[1]}")
-        placed = self.inner.place(x, space, shape, dtype)
-        return type(placed)(x, space, shape, dtype, self.basis)
+        return self.placed(x, space, shape, dtype, self.basis)
 
     def binding(self, space: Space) -> Space:
         """A domain limits features, not the directions of a rotated shape: those have their caps alone."""
         return space.without_domain()
 
+    def theta(self, down: Tensor, up: Tensor) -> Tensor:
+        return self.inner.theta(down, up)
+
     @property
-    def p(self) -> float:  # type: ignore[override]
-        return self.inner.p
+    def placed(self) -> type[Placed]:  # type: ignore[override]
+        return self.inner.placed
+
+    @property
+    def name(self) -> str:
+        return f"Oblique({self.inner.name})"
