@@ -13,8 +13,12 @@ from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network
 from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.regions.base import Region
+from elbowroom.search.regions.box import Box, Uniform
+from elbowroom.search.regions.ellipsoid import Ellipsoid
 from elbowroom.search.regions.input_set import InputSet
-from elbowroom.search.regions.shapes import L1, Box, Ellipsoid, Oblique, Region, Uniform
+from elbowroom.search.regions.l1 import L1
+from elbowroom.search.regions.oblique import Oblique
 from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
 from elbowroom.search.solvers.sequential import Sequential
 from support import mlp

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from elbowroom.readers.load import load as load
     from elbowroom.search.bounds.api import Bounds as Bounds
     from elbowroom.search.bounds.api import bounds as bounds
+    from elbowroom.search.regions.box import Box as Box
+    from elbowroom.search.regions.box import Uniform as Uniform
+    from elbowroom.search.regions.ellipsoid import Ellipsoid as Ellipsoid
     from elbowroom.search.regions.input_set import InputSet as InputSet
-    from elbowroom.search.regions.shapes import L1 as L1
-    from elbowroom.search.regions.shapes import Box as Box
-    from elbowroom.search.regions.shapes import Ellipsoid as Ellipsoid
-    from elbowroom.search.regions.shapes import Oblique as Oblique
-    from elbowroom.search.regions.shapes import Uniform as Uniform
+    from elbowroom.search.regions.l1 import L1 as L1
+    from elbowroom.search.regions.oblique import Oblique as Oblique
     from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
     from elbowroom.search.solvers.sequential import Sequential as Sequential
     from elbowroom.verify.box import Verification as Verification
@@ -63,11 +63,11 @@ _HOMES = {
     "Network": "elbowroom.network.graph",
     "load": "elbowroom.readers.load",
     "InputSet": "elbowroom.search.regions.input_set",
-    "Box": "elbowroom.search.regions.shapes",
-    "Ellipsoid": "elbowroom.search.regions.shapes",
-    "L1": "elbowroom.search.regions.shapes",
-    "Oblique": "elbowroom.search.regions.shapes",
-    "Uniform": "elbowroom.search.regions.shapes",
+    "Box": "elbowroom.search.regions.box",
+    "Ellipsoid": "elbowroom.search.regions.ellipsoid",
+    "L1": "elbowroom.search.regions.l1",
+    "Oblique": "elbowroom.search.regions.oblique",
+    "Uniform": "elbowroom.search.regions.box",
     "AugmentedLagrangian": "elbowroom.search.solvers.augmented_lagrangian",
     "Sequential": "elbowroom.search.solvers.sequential",
     "Specification": "elbowroom.claim.specification",

@@ -18,10 +18,10 @@ from elbowroom.arguments.accuracy import warn_near_chance
 from elbowroom.arguments.frames import by_name
 from elbowroom.arguments.inputs import batched, labels_of
 from elbowroom.arguments.tensors import Array, tensor_of
-from elbowroom.certificates.result import Certificates, shape_name, sizes_of
+from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows, write_rows
 from elbowroom.claim.hints import Hints
-from elbowroom.claim.space import Limits, limits_of
+from elbowroom.claim.space import Space, space_of
 from elbowroom.claim.specification import Specification, check_labels, label_stays
 from elbowroom.claim.stated import Stated
 from elbowroom.errors import InputError
@@ -32,8 +32,9 @@ from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import prove, refuse_uncovered
 from elbowroom.search.bounds.propagate import BoundFunction, margins_of
 from elbowroom.search.memory import Budget
+from elbowroom.search.regions.base import Placed, Region
+from elbowroom.search.regions.box import Box
 from elbowroom.search.regions.input_set import InputSet
-from elbowroom.search.regions.shapes import Box, Oblique, Placed, PlacedBox, Region, Uniform
 from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
 from elbowroom.search.solvers.boundary import to_boundary
 from elbowroom.search.solvers.prior import start_from
@@ -47,7 +48,6 @@ SOLVERS: dict[str, type[Sequential] | type[AugmentedLagrangian]] = {
     "sequential": Sequential,
     "augmented-lagrangian": AugmentedLagrangian,
 }
-BOXES = (Box, Uniform)  # shapes that are stated by their corners
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 CAP = 1000.0  # without domain or max_eps, no feature may reach farther than this many uniform radii
 _FARTHEST = 1e6  # and no uniform radius is looked for beyond this many times the input's size
@@ -134,7 +134,7 @@ def certify(
         dtype=PRECISIONS[precision],
         prior=None if prior is None else _mean_shape(prior, net, shape_of).to(where),
     )
-    limits = limits_of(net, points, domain, frozen, importance, max_eps)
+    limits = space_of(net, points, domain, frozen, importance, max_eps)
     if deployed:
         points = _as_executed(points, limits)
     work64 = net.cast(torch.float64, where)
@@ -195,7 +195,7 @@ def uncertified(
     search = (told[name] for name in ("bounds", "margin", "delta", "precision", "deployed"))
     settings = _settings(net, region, solver, *search)
     margins_of(told["bounds"], told["margin"], Budget.of(told["memory"], usable_device(told["device"])))
-    limits = limits_of(net, x, *(told[name] for name in ("domain", "frozen", "importance", "max_eps")))
+    limits = space_of(net, x, *(told[name] for name in ("domain", "frozen", "importance", "max_eps")))
     has = _parts(region) | ({"specification"} if group is not None else set())
     found = blank_rows(Certificates, sizes_of(net, group), x, has)
     found["message"] = [message] * len(x)
@@ -234,7 +234,7 @@ def _settings(
 ) -> dict[str, Any]:  # fmt: skip
     """How certificates are found, as they state it."""
     return {
-        "region": _called(region), "bounds": bounds if isinstance(bounds, str) else "own function",
+        "region": region.name, "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
         "precision": precision, "p": _norm(region), "deployed": deployed, "network_hash": network_hash(net),
     }  # fmt: skip
@@ -244,36 +244,12 @@ def _norm(region: Region) -> Any:
     return region.p if region.p != torch.inf else "inf"
 
 
-def _called(region: Region) -> str:
-    """The shape in words, without its tensors."""
-    inner = region.inner if isinstance(region, Oblique) else region
-    asymmetric = isinstance(inner, Box) and inner.asymmetric
-    tied = "(uniform)" if isinstance(inner, Uniform) else "(asymmetric)" if asymmetric else ""
-    return shape_name(_norm(region), isinstance(region, Oblique), tied)
-
-
 def _parts(region: Region) -> set[str]:
     """Which parts the columns have that a search writes."""
-    return {"boxes"} if isinstance(region, BOXES) else set()
+    return {"boxes"} if region.stated_by_corners else set()
 
 
-def stated(region: Placed, theta: Tensor, limits: Limits, corners: bool) -> Stated:
-    """The regions that `theta` stands for, as they are stored; `corners`: whether they are boxes stated by those."""
-    if not (corners and isinstance(region, PlacedBox)):
-        sides = region.input_set(region.sides(theta))
-        return Stated(center=sides.center.flatten(1), radius=sides.radius.flatten(1), p=region.p, basis=sides.basis)
-    down, up = region.extents(theta)
-    x, free = region.room.x, limits.free
-    lower, upper = x - down, x + up
-    # Rounded inwards, so that no extent exceeds its cap.
-    lower = torch.where(x - lower > down, torch.nextafter(lower, x), lower)
-    upper = torch.where(upper - x > up, torch.nextafter(upper, x), upper)
-    lower = torch.where(free, torch.maximum(lower, limits.lowest), x)
-    upper = torch.where(free, torch.minimum(upper, limits.highest), x)
-    return Stated(lower, upper)
-
-
-def _as_executed(points: Tensor, limits: Limits) -> Tensor:
+def _as_executed(points: Tensor, limits: Space) -> Tensor:
     """Inputs as a network executed in float32 sees them: the nearest float32 numbers, in the domain where they were.
 
     Otherwise a region might hold no float32 input at all: a frozen feature at 1/255, say.
@@ -325,7 +301,7 @@ class _Inputs:
     points: Tensor
     outputs: Tensor
     spec: Specification
-    limits: Limits
+    limits: Space
     rows: Tensor
 
     def take(self, index: Tensor) -> _Inputs:
@@ -448,8 +424,8 @@ class _Task:
         return status, message
 
     def _place(self, inputs: _Inputs, cap: Tensor, dtype: torch.dtype) -> Placed:
-        room = inputs.limits.room(inputs.x, cap, self.region.rotated).to(dtype)
-        return self.region.place(room, self.net.input_shape)
+        space = self.region.binding(inputs.limits).capped(cap)
+        return self.region.place(inputs.x, space, self.net.input_shape, dtype)
 
     def _search(self, inputs: _Inputs, dtype: torch.dtype, work: Work) -> _Found:
         device = inputs.points.device
@@ -463,10 +439,10 @@ class _Task:
         # The uniform radius first: it is the baseline, the start, and what caps are measured in.
         length = self._length(inputs)
         size = torch.maximum(inputs.x.abs().amax(1), length).clamp_min(_LEAST_SIZE)[:, None]
-        own = inputs.limits.farthest(self.region.rotated)
+        own = self.region.binding(inputs.limits).farthest()
         cap = torch.where(own.isfinite(), own, _FARTHEST * size)
         problem = Problem(self._place(inputs, cap, dtype), margins, rows, at_input, work)
-        scale = self.region.scale(problem.region.room)
+        scale = self.region.scale(problem.region)
         guess = 0.02 * inputs.x.abs().mean(1).clamp_min(_LEAST_SIZE)
         guess = torch.where(length > 0, torch.minimum(torch.maximum(guess, 1e-3 * length), length), guess)
         radius = uniform_radius(problem, scale, guess.to(dtype) / scale.amax(1))
@@ -475,7 +451,7 @@ class _Task:
         problem = Problem(self._place(inputs, cap, dtype), margins, rows, at_input, work)
         uniform = problem.region.uniform(radius, scale)
         theta, keep = uniform.clone(), (radius > 0).nonzero().squeeze(1)
-        if not isinstance(self.region, Uniform) and len(keep):
+        if not self.region.one_radius and len(keep):
             part, start = problem.take(keep), uniform[keep]
             if self.prior is not None:
                 start = start_from(part, start, radius[keep], self.prior)
@@ -519,8 +495,7 @@ class _Task:
     def _stated(self, inputs: _Inputs, found: _Found) -> tuple[Placed, Stated]:
         """The regions found, and how they are stated."""
         region = self._place(inputs, found.cap, torch.float64)
-        theta = torch.minimum(found.theta, region.caps)
-        return region, stated(region, theta, inputs.limits, isinstance(self.region, BOXES))
+        return region, region.stated(torch.minimum(found.theta, region.caps))
 
     def _prove(self, region: Stated, spec: Specification) -> Tensor:
         return prove(self.net, region, spec.rows, spec.offset, spec.group, self.hints, self.deployed)
@@ -542,7 +517,7 @@ class _Task:
         passed = factor > 0
         half = proved.half_widths()
         half = torch.where(passed[:, None], half, 0.0)
-        n_free = region.room.n_free
+        n_free = region.n_free
         log_geomean = torch.where(free, half, 1.0).log().sum(1) / n_free
         to_uniform = log_geomean - region.log_geomean(torch.minimum(found.uniform, region.caps))
         # Within a percent: scaling to the boundary moves a feature off its cap by a trifle.
@@ -580,16 +555,15 @@ def _mean_shape(prior: Certificates, net: Network, region: Region) -> Tensor:
         raise InputError(f"prior must be Certificates of other inputs, got {type(prior).__name__}")
     if prior.settings.get("network_hash") != network_hash(net):
         raise InputError("prior speaks of another network; its regions say nothing of this one's")
-    if prior.settings.get("region") != _called(region):
-        raise InputError(f"prior holds regions of shape {prior.settings.get('region')}, not {_called(region)}")
+    if prior.settings.get("region") != region.name:
+        raise InputError(f"prior holds regions of shape {prior.settings.get('region')}, not {region.name}")
     good = prior.certified & (prior.uniform > 0)
     if not bool(good.any()):
         raise InputError("prior holds no certificate")
     extents = prior.eps.flatten(1)
     if prior.lower is not None and prior.upper is not None:
         down, up = (prior.x - prior.lower).flatten(1), (prior.upper - prior.x).flatten(1)
-        asymmetric = isinstance(region, Box) and region.asymmetric
-        extents = torch.cat([down, up], 1) if asymmetric else torch.maximum(down, up)
+        extents = region.theta(down, up)
     return (extents[good] / prior.uniform[good][:, None]).mean(0)
 
 
@@ -599,11 +573,11 @@ def _positions(rows: Tensor, index: Tensor) -> Tensor:
 
 
 def _collect(
-    rows: dict[str, Any], net: Network, region: Region, limits: Limits | None, settings: dict[str, Any]
+    rows: dict[str, Any], net: Network, region: Region, limits: Space | None, settings: dict[str, Any]
 ) -> Certificates:
     """Certificates from their columns per input; `limits`: where a domain was given."""
     once: dict[str, Any] = {}
-    if isinstance(region, Oblique):
+    if region.basis is not None:
         once["basis"] = region.basis.double().cpu()
     if limits is not None:
         ends = {"lowest": limits.lowest, "highest": limits.highest}

@@ -27,7 +27,7 @@ from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.readers.load import load
 from elbowroom.report import plot
-from elbowroom.search.regions.shapes import Uniform
+from elbowroom.search.regions.box import Uniform
 from elbowroom.training.train import PGD, Attack, Report, one_thread, pgd_attack, train
 
 

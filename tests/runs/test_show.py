@@ -145,8 +145,10 @@ def test_saved_certificates_of_other_shapes(tmp_path, capsys, region):
     show.show_input(show.one_input(run, 2), 5)
     said = capsys.readouterr().out
     assert "cap on eps: not stated" in said and "input 2: certified" in said
-    assert ("direction 0" if region.rotated else "feature 0") in said
-    assert (" from " in said) == region.rotated  # a rotated box has ends in its directions, an ellipsoid has none
+    assert ("feature 0" if region.basis is None else "direction 0") in said
+    assert (" from " in said) == (
+        region.basis is not None
+    )  # a rotated box has ends in its directions, an ellipsoid has none
 
 
 def test_coordinates_along_directions(tmp_path):

@@ -11,7 +11,10 @@ import torch
 from elbowroom.certify import certify
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Linear
-from elbowroom.search.regions.shapes import L1, Box, Ellipsoid, Oblique
+from elbowroom.search.regions.box import Box
+from elbowroom.search.regions.ellipsoid import Ellipsoid
+from elbowroom.search.regions.l1 import L1
+from elbowroom.search.regions.oblique import Oblique
 from elbowroom.search.solvers.sequential import Sequential
 
 DELTA = 1e-4

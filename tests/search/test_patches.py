@@ -90,6 +90,20 @@ def test_sequences_and_max_pooling():
         compare(net, random_region(rng, net.input_shape, "box", batch=2, scale=0.2).inputs, "adaptive", edge, False)
 
 
+def test_places_that_see_the_padding_alone():
+    rng = np.random.default_rng(3)
+    net = Network.chain(
+        (1, 4, 5),
+        [
+            ops.Conv(weights(rng, 2, 1, 3, 3), None, (1,), (1,)), ops.ReLU(),
+            ops.Conv(weights(rng, 2, 2, 1, 2), normal(rng, 2), (1,), (2, 3)), ops.Tanh(),
+            ops.Reshape((-1,)), ops.Linear(weights(rng, 3, 160)),
+        ],
+    )  # fmt: skip
+    for edge in (1, 2):
+        compare(net, random_region(rng, net.input_shape, "box", batch=2, scale=0.2).inputs, "adaptive", edge, False)
+
+
 def test_blocks_are_used_where_they_pay_and_margins_agree():
     """A network large enough for blocks without being told so."""
     rng = np.random.default_rng(2)

@@ -7,7 +7,7 @@ import torch
 from elbowroom.certify import certify
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Linear, ReLU
-from elbowroom.search.regions.shapes import Box
+from elbowroom.search.regions.box import Box
 from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
 
 PAPER = {"bounds": "combined", "margin": "logits", "delta": 1e-4}

@@ -1,11 +1,21 @@
 """The geometry of placed regions: points, membership, scaling and volume."""
 
+import importlib
 import math
+import pkgutil
 
 import pytest
 import torch
 
-from elbowroom.search.regions.shapes import L1, Box, Ellipsoid, Oblique, Room
+import elbowroom as er
+from elbowroom.claim.space import Space
+from elbowroom.search import regions
+from elbowroom.search.regions.base import Region
+from elbowroom.search.regions.box import Box, Uniform
+from elbowroom.search.regions.ellipsoid import Ellipsoid
+from elbowroom.search.regions.l1 import L1
+from elbowroom.search.regions.oblique import Oblique
+from elbowroom.search.regions.registry import REGIONS
 
 BASIS = torch.linalg.qr(torch.tensor([[1.0, 0.5, 0.2], [-0.3, 1.0, 0.4], [0.1, -0.6, 1.0]]).double()).Q
 SHAPES = {
@@ -21,8 +31,9 @@ def placed(name, frozen=()):
     x = torch.tensor([[0.5, -1.0, 2.0], [0.0, 0.0, 0.0]]).double()
     free = torch.ones_like(x, dtype=torch.bool)
     free[:, list(frozen)] = False
-    wide = torch.full_like(x, 10.0)
-    region = SHAPES[name].place(Room(x, wide, wide, free, free.double()), (3,))
+    far = torch.full_like(x, torch.inf)
+    space = Space(-far, far, torch.full_like(x, 10.0), free, free.double())
+    region = SHAPES[name].place(x, space, (3,), torch.float64)
     theta = torch.tensor([[0.3, 1.0, 0.1], [2.0, 0.5, 0.7]]).double()
     theta = theta if name != "asymmetric" else torch.cat([theta, 0.4 * theta], 1)
     return region, torch.where(region.caps > 0, theta, 0.0)
@@ -40,9 +51,9 @@ def test_samples_lie_inside_and_fill_the_region(name, frozen):
     if not (frozen and name == "oblique"):  # rotating back and forth moves a frozen direction by rounding
         assert region.contains(scaled(region, theta, 1 + 1e-9), points).all()
     assert not region.contains(scaled(region, theta, 0.9), points).all()
-    assert not region.contains(theta, region.room.x[:, None] + 50.0).any()
+    assert not region.contains(theta, region.x[:, None] + 50.0).any()
     if frozen and name != "oblique":
-        assert (points[..., 1] == region.room.x[:, None, 1]).all()
+        assert (points[..., 1] == region.x[:, None, 1]).all()
 
 
 @pytest.mark.parametrize("name", ["box", "asymmetric", "ellipsoid", "l1"])
@@ -67,3 +78,36 @@ def test_samples_are_uniform(name):
 def test_unit_volumes():
     assert placed("ellipsoid")[0].log_unit_volume(torch.tensor([3])).item() == pytest.approx(math.log(4 / 3 * math.pi))
     assert placed("l1")[0].log_unit_volume(torch.tensor([3])).item() == pytest.approx(math.log(8 / 6))
+
+
+# Shapes that no command can ask for, and why.
+LACKS = {Oblique: "needs a matrix"}
+
+
+def test_every_shape_is_registered_or_has_an_excuse():
+    for module in pkgutil.iter_modules(regions.__path__):
+        importlib.import_module(f"{regions.__name__}.{module.name}")
+    known = {type(make()) for make in REGIONS.values()}
+    shapes = {shape for shape in Region.__subclasses__() if shape.__module__.startswith(regions.__name__)}
+    assert shapes - known - set(LACKS) == set(), "neither registered nor excused"
+    assert set(LACKS) & known == set() and set(LACKS) <= shapes, "a stale excuse"
+    for shape in shapes:
+        assert getattr(er, shape.__name__) is shape
+
+
+def test_shapes_are_told_apart_by_their_names():
+    made = [
+        *(make() for make in REGIONS.values()),
+        *(Oblique(BASIS, inner) for inner in SHAPES.values() if inner.basis is None),
+    ]
+    names = [shape.name for shape in made]
+    assert len(set(names)) == len(names)
+
+
+def test_what_a_rotated_shape_is_of():
+    inner = Box(asymmetric=True)
+    region = Oblique(BASIS, inner)
+    assert region.name == "Oblique(Box(asymmetric))" and region.p == inner.p and not region.stated_by_corners
+    for wrong in (Uniform(), region, "box"):
+        with pytest.raises(er.InputError, match="inner must be a shape"):
+            Oblique(BASIS, wrong)

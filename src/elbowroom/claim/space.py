@@ -2,99 +2,75 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from elbowroom.arguments.frames import by_name
-from elbowroom.arguments.tensors import tensor_of
+from elbowroom.arguments.features import named, spread
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
-from elbowroom.search.regions.shapes import Room
 
 
-@dataclass
-class Limits:
-    """`b x n` each: the domain's ends, caps on the extents, free features, weights of the free features."""
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Where inputs may be, and what of it counts: `b x n` each, in float64.
+
+    `lowest`, `highest`: the domain's ends, infinite where there is none. `cap`: how far each feature may move from its
+    input at most. `free`: features that may move. `importance`: their weights in the objective, zero for the others.
+    """
 
     lowest: Tensor
     highest: Tensor
-    max_eps: Tensor
+    cap: Tensor
     free: Tensor
     importance: Tensor
 
-    def part(self, index: Tensor) -> Limits:
-        return Limits(*(getattr(self, name)[index] for name in vars(self)))
+    def part(self, index: Tensor) -> Space:
+        """That of some of the inputs."""
+        return Space(*(t[index] for t in vars(self).values()))
 
-    def farthest(self, rotated: bool) -> Tensor:
-        """The farthest a feature may move by what was said of it; infinite where nothing was."""
-        return self.max_eps if rotated else torch.minimum(self.max_eps, self.highest - self.lowest)
+    def capped(self, cap: Tensor) -> Space:
+        """The same with other caps."""
+        return replace(self, cap=cap)
 
-    def room(self, x: Tensor, cap: Tensor, rotated: bool) -> Room:
-        """A domain limits features, not the directions of a rotated shape: those have the cap alone."""
-        below = cap if rotated else torch.minimum(x - self.lowest, cap)
-        above = cap if rotated else torch.minimum(self.highest - x, cap)
-        return Room(x, below, above, self.free, self.importance)
+    def without_domain(self) -> Space:
+        return replace(
+            self, lowest=torch.full_like(self.lowest, -torch.inf), highest=torch.full_like(self.highest, torch.inf)
+        )
+
+    def farthest(self) -> Tensor:
+        """The farthest a feature may move, wherever its input is, `b x n`; infinite where nothing was said of it."""
+        return torch.minimum(self.cap, self.highest - self.lowest)
+
+    def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """How far each feature may move down and up from `x`, `b x n` each."""
+        return torch.minimum(x - self.lowest, self.cap), torch.minimum(self.highest - x, self.cap)
 
 
-def limits_of(
+def space_of(
     net: Network, points: Tensor, domain: Any = None, frozen: Any = None, importance: Any = None, max_eps: Any = None
-) -> Limits:
+) -> Space:
     """What `certify` was told, spread out over `points`, `b x *input_shape`."""
     inf = float("inf")
     if domain is not None and not (isinstance(domain, tuple | list) and len(domain) == 2):
         raise InputError(f"domain must be a pair (lowest, highest), got {domain!r}")
     low, high = domain if domain is not None else (-inf, inf)
-    lowest, highest = (_spread(net, points, v, "domain").double() for v in (low, high))
+    lowest, highest = (spread(net, points, v, "domain").double() for v in (low, high))
     if not bool((lowest <= highest).all()):
         raise InputError("the domain's lowest value is above its highest (or NaN)")
-    caps = _spread(net, points, inf if max_eps is None else max_eps, "max_eps").double()
+    caps = spread(net, points, inf if max_eps is None else max_eps, "max_eps").double()
     if not bool((caps >= 0).all()):
         raise InputError("max_eps must not be negative or NaN")
-    fixed = _spread(net, points, _by_name(net, False if frozen is None else frozen), "frozen").bool()
+    fixed = spread(net, points, named(net, False if frozen is None else frozen), "frozen").bool()
     free = ~fixed & (caps > 0) & (lowest < highest)
     if not bool(free.any(1).all()):
         raise InputError("every feature is frozen: there is nothing to certify")
-    weight = _spread(net, points, 1.0 if importance is None else importance, "importance").double()
+    weight = spread(net, points, 1.0 if importance is None else importance, "importance").double()
     if not bool(((weight > 0) & weight.isfinite())[free].all()):
         raise InputError("importance must be positive and finite for every free feature")
-    return Limits(lowest, highest, caps, free, torch.where(free, weight, 0.0))
+    return Space(lowest, highest, caps, free, torch.where(free, weight, 0.0))
 
 
-def _by_name(net: Network, frozen: Any) -> Any:
-    """Booleans for a list of feature names; anything else as it is."""
-    names = [frozen] if isinstance(frozen, str) else frozen
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
-        return frozen
-    known = net.about.features
-    if known is None:
-        raise InputError("features are frozen by name, but the network's features have none; see load(features=...)")
-    for name in names:
-        if name not in known:
-            raise InputError(f"there is no feature {name!r}; the features are {', '.join(known)}")
-    return torch.tensor([name in names for name in known]).reshape(net.input_shape)
-
-
-def _spread(net: Network, points: Tensor, value: Any, name: str) -> Tensor:
-    """`b x n` numbers from one, one per channel (the first axis), one per feature (matched by name where they have
-    names), or one per feature and input."""
-    value = by_name(net, value, name)
-    try:
-        t = tensor_of(value).detach().to(points.device)
-    except InputError:
-        raise InputError(f"{name} must be numbers, got {str(value)[:60]!r}") from None
-    shape = net.input_shape
-    if t.dim() == 1 and len(shape) > 1:
-        if len(t) == shape[0]:
-            t = t.reshape(-1, *[1] * (len(shape) - 1))
-        elif len(t) == net.n_inputs:
-            t = t.reshape(shape)
-    try:
-        return t.expand(points.shape).flatten(1)
-    except RuntimeError:
-        raise InputError(f"{name} of shape {tuple(t.shape)} does not fit inputs of shape {shape}") from None
-
-
-__all__ = ["Limits", "limits_of"]
+__all__ = ["Space", "space_of"]

@@ -41,7 +41,7 @@ from elbowroom.network.file import load_network, save_network
 from elbowroom.network.graph import Network
 from elbowroom.paper.models import BINARY, FULL, MAIN, SIZES, TAU, Model, Size
 from elbowroom.proof.recheck import check
-from elbowroom.search.regions.shapes import Box
+from elbowroom.search.regions.box import Box
 from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
 from elbowroom.training.train import PGD, accuracy_under, train
 

@@ -23,7 +23,8 @@ from elbowroom.network.graph import Network
 from elbowroom.paper.compute import Source, source_of
 from elbowroom.paper.models import FULL, MAIN, SIZES, Model, Size
 from elbowroom.paper.tables import Column, Table, number, percent
-from elbowroom.search.regions.shapes import L1, Box
+from elbowroom.search.regions.box import Box
+from elbowroom.search.regions.l1 import L1
 from elbowroom.search.solvers.sequential import Sequential
 from elbowroom.training.train import one_thread
 

@@ -28,7 +28,7 @@ from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.readers.load import load
 from elbowroom.report.plot import need_matplotlib, regions_2d
-from elbowroom.search.regions.shapes import Box, Uniform
+from elbowroom.search.regions.box import Box, Uniform
 from elbowroom.training.train import accuracy, one_thread, train
 
 DATA_SEED, SEED = 4, 0

@@ -17,11 +17,8 @@ from elbowroom.machine.device import usable_device
 from elbowroom.network.graph import Network
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.values import ALL, FROM_DATA, nearest
-from elbowroom.search.regions.shapes import L1, Box, Ellipsoid, Region, Uniform
+from elbowroom.search.regions.registry import REGIONS
 
-_REGIONS: dict[str, Region] = {
-    "uniform": Uniform(), "box": Box(), "box-asymmetric": Box(asymmetric=True), "ellipsoid": Ellipsoid(), "l1": L1(),
-}  # fmt: skip
 _NAMED_AT_MOST = 10
 
 
@@ -59,7 +56,7 @@ def arguments(settings: Settings, net: Network) -> dict[str, Any]:
         highest = {k: math.inf if high is None else high for k, (_, high) in settings.domain.items()}
         domain = (_spread(lowest, -math.inf, net), _spread(highest, math.inf, net))
     return {
-        "region": _REGIONS[settings.region],
+        "region": REGIONS[settings.region](),
         "bounds": settings.bounds,
         "margin": settings.margin,
         "solver": _solver(settings),

@@ -108,7 +108,8 @@ class _Sliding(Map):
         ]
 
     def reach(self, op: Any, at: Window, shape: Shape, shapes: Sequence[Shape]) -> Window | None:
-        return tuple(slice(max(0, s.start), min(n, s.stop)) for s, n in zip(self._extents(op, at), shapes[0][1:]))
+        found = tuple(slice(max(0, s.start), min(n, s.stop)) for s, n in zip(self._extents(op, at), shapes[0][1:]))
+        return found if all(s.start < s.stop for s in found) else None  # places that see the padding alone
 
     def adjoint_at(self, op: Any, a: Tensor, at: Window, below: Window, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
         extents = self._extents(op, at)

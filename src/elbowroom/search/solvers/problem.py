@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from elbowroom.search.regions.base import Placed
 from elbowroom.search.regions.input_set import InputSet
-from elbowroom.search.regions.shapes import Placed
 
 # From (input set, which inputs of the batch it stands for) to margins less delta, `b x g`.
 Margins = Callable[[InputSet, Tensor], Tensor]

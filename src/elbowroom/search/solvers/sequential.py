@@ -33,7 +33,7 @@ class Sequential:
         best = start.clone()
         size = problem.region.objective(best)
         least = torch.full_like(size, torch.nan)  # the smallest margin at `best`
-        weight = problem.region.room.importance.sum(1).clamp_min(1e-30)
+        weight = problem.region.importance.sum(1).clamp_min(1e-30)
         share = torch.ones_like(size)
         active = torch.arange(len(best), device=best.device)
         for step in range(self.gradients):

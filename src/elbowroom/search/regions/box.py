@@ -1,0 +1,198 @@
+"""Boxes: one radius for all features, an extent per feature, or one per feature and side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elbowroom.arguments.tensors import tensor_of
+from elbowroom.claim.space import Space
+from elbowroom.claim.stated import Stated
+from elbowroom.errors import InputError
+from elbowroom.search.regions.base import Placed, Region
+from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.regions.subproblem import largest_widths
+
+
+class PlacedBox(Placed):
+    """A symmetric box, the paper's: `theta = eps`. Where an edge is nearer than eps, the box is cut there."""
+
+    def __init__(
+        self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype, basis: Tensor | None = None
+    ) -> None:
+        super().__init__(x, space, shape, dtype, basis)
+        self.cut = bool((self.below != self.above)[self.free].any())
+
+    def extents(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """How far the box reaches down and up, `b x n` each."""
+        return torch.minimum(theta, self.below), torch.minimum(theta, self.above)
+
+    def sides(self, theta: Tensor) -> Tensor:
+        return torch.cat(self.extents(theta), 1) if self.cut else theta
+
+    def input_set(self, sides: Tensor) -> InputSet:
+        if sides.shape[1] == self.x.shape[1]:
+            return self._set(self.x, sides)
+        down, up = sides.chunk(2, 1)
+        shift = (up - down) / 2
+        if self.basis is not None:
+            shift = shift @ self.basis.T
+        return self._set(self.x + shift, (up + down) / 2)
+
+    def stated(self, theta: Tensor) -> Stated:
+        """By its corners, unless it is rotated."""
+        if self.basis is not None:
+            return super().stated(theta)
+        _, space, _ = self._given
+        x, (down, up) = self.x, self.extents(theta)
+        lower, upper = x - down, x + up
+        # Rounded inwards, so that no extent exceeds its cap.
+        lower = torch.where(x - lower > down, torch.nextafter(lower, x), lower)
+        upper = torch.where(upper - x > up, torch.nextafter(upper, x), upper)
+        lower = torch.where(self.free, torch.maximum(lower, space.lowest), x)
+        upper = torch.where(self.free, torch.minimum(upper, space.highest), x)
+        return Stated(lower, upper)
+
+    def widths(self, theta: Tensor) -> Tensor:
+        down, up = self.extents(theta)
+        return (down + up) / 2
+
+    def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
+        if not self.cut:
+            return super().respond(a, margins, theta)
+        budget = margins + (a * self.sides(theta)[:, None]).sum(-1)
+        down, up = a.chunk(2, -1)
+        near = torch.where(self.free, torch.minimum(self.below, self.above), 0.0)
+        far_price = torch.where((self.below < self.above)[:, None], up, down)
+        # Per feature one of two regimes: both sides moving, or one side at its edge and only the other moving.
+        # A few rounds of prices choose the regime; given it the problem is convex and solved exactly.
+        beyond = _beyond_the_near_edge(down + up, far_price, budget, near, self.caps, self.importance)
+        both = torch.where(beyond, 0.0, 1.0)[:, None]
+        cost = torch.where(beyond[:, None], far_price, down + up)
+        fixed = (torch.where(beyond, near, 0.0)[:, None] * (down + up)).sum(-1)
+        rest = torch.where(beyond, self.caps - near, near)
+        # Widths: 2 eps while both sides move, near + eps = 2 near + (eps - near) beyond.
+        already = torch.where(beyond, 2 * near, 0.0)
+        rate = torch.where(both.squeeze(1) > 0, 2.0, 1.0)
+        extra = largest_widths(cost / rate[:, None], budget - fixed, rest * rate, self.importance, already) / rate
+        return torch.where(beyond, near + extra, extra)
+
+    def _inside(self, theta: Tensor, moved: Tensor) -> Tensor:
+        down, up = self.extents(theta)
+        return ((moved >= -down[:, None]) & (moved <= up[:, None])).all(-1)
+
+    def _draw(self, theta: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+        down, up = (t[:, None] for t in self.extents(theta))
+        share = torch.rand(theta.shape[0], count, self.x.shape[1], dtype=torch.float64, generator=generator)
+        return share.to(theta) * (down + up) - down
+
+
+def _beyond_the_near_edge(
+    both: Tensor, far: Tensor, budget: Tensor, near: Tensor, caps: Tensor, importance: Tensor
+) -> Tensor:
+    """Which features should reach past their nearer edge: `b x n` booleans."""
+    budget = budget.clamp_min(torch.finfo(budget.dtype).tiny)
+    weight = importance.sum(1, keepdim=True)
+    price = weight / budget / both.shape[1]  # lambda, b x g
+    beyond = torch.zeros_like(near, dtype=torch.bool)
+    for _ in range(_PRICE_ROUNDS):
+        p_both = (price[:, :, None] * both).sum(1).clamp_min(1e-30)
+        p_far = (price[:, :, None] * far).sum(1).clamp_min(1e-30)
+        inner = torch.minimum(near, importance / p_both)
+        outer = torch.minimum(torch.maximum(importance / p_far - near, near), caps)
+        gain_inner = importance * (2 * inner).clamp_min(1e-30).log() - p_both * inner
+        gain_outer = importance * (near + outer).clamp_min(1e-30).log() - p_both * near - p_far * (outer - near)
+        beyond = (gain_outer >= gain_inner) & (caps > near)
+        spent = torch.where(
+            beyond[:, None], both * near[:, None] + far * (outer - near)[:, None], both * inner[:, None]
+        ).sum(-1)
+        price = price * (spent / budget).clamp(0.2, 5.0)
+    return beyond
+
+
+_PRICE_ROUNDS = 30
+
+
+class PlacedAsymmetricBox(PlacedBox):
+    """A box with its own extent on each side: `theta = (down, up)`, `b x 2n`."""
+
+    def _caps(self) -> Tensor:
+        return torch.cat([torch.where(self.free, side, 0.0) for side in (self.below, self.above)], 1)
+
+    def uniform(self, radius: Tensor, scale: Tensor) -> Tensor:
+        return torch.minimum((radius[:, None] * scale).repeat(1, 2), self.caps)
+
+    def extents(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        down, up = theta.chunk(2, 1)
+        return down, up
+
+    def sides(self, theta: Tensor) -> Tensor:
+        return theta
+
+    def mix(self, old: Tensor, new: Tensor, share: Tensor) -> Tensor:
+        # A side may rightly be zero, so the mix is of extents, not of their logs.
+        return torch.minimum((1 - share[:, None]) * old + share[:, None] * new, self.caps)
+
+    def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
+        budget = margins + (a * theta[:, None]).sum(-1)
+        return largest_widths(a, budget, self.caps, self.importance)
+
+
+@dataclass(frozen=True, eq=False)
+class Uniform(Region):
+    """The same radius for all features, times `scale` where given: the baseline.
+
+    `scale`: positive, broadcasts to the input; the sensible choice where features have different units.
+    """
+
+    scale_by: Tensor | None = None
+
+    placed = PlacedBox
+    stated_by_corners = True
+    one_radius = True
+
+    def __init__(self, scale: Tensor | float | None = None) -> None:
+        value = None if scale is None else tensor_of(scale).detach().to(torch.float64)
+        if value is not None and not bool(((value > 0) & value.isfinite()).all()):
+            raise InputError("Uniform(scale=...) must be positive and finite for every feature")
+        object.__setattr__(self, "scale_by", value)
+
+    @property
+    def name(self) -> str:
+        return "Box(uniform)"
+
+    def scale(self, placed: Placed) -> Tensor:
+        base = super().scale(placed)
+        if self.scale_by is None:
+            return base
+        x = placed.x
+        factor = self.scale_by.to(x)
+        factor = factor.reshape(-1) if factor.numel() == x.shape[1] else factor
+        try:
+            return base * factor.expand_as(x)
+        except RuntimeError:
+            raise InputError(
+                f"Uniform(scale=...) of shape {tuple(self.scale_by.shape)} does not fit {x.shape[1]} features"
+            ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Box(Region):
+    """A box with its own extent per feature (the paper's shape); `asymmetric`: per feature and side."""
+
+    asymmetric: bool = False
+
+    stated_by_corners = True
+
+    @property
+    def placed(self) -> type[Placed]:  # type: ignore[override]
+        return PlacedAsymmetricBox if self.asymmetric else PlacedBox
+
+    @property
+    def name(self) -> str:
+        return "Box(asymmetric)" if self.asymmetric else "Box"
+
+    def theta(self, down: Tensor, up: Tensor) -> Tensor:
+        return torch.cat([down, up], 1) if self.asymmetric else super().theta(down, up)

@@ -1,0 +1,161 @@
+"""The search's linear maps against the forward pass: every type of operation, over whatever fields it can have."""
+
+from __future__ import annotations
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+
+from elbowroom.errors import InputError, UnsupportedError
+from elbowroom.network import operations as ops
+from elbowroom.network.file import OPERATIONS
+from elbowroom.network.graph import Network
+from elbowroom.network.operations import Operation, Shape
+from elbowroom.search.bounds.api import bounds
+from elbowroom.search.bounds.maps import MAPS
+from elbowroom.search.bounds.relaxations import TABLE
+from operation_cases import SHAPES, fitting
+from support import cases
+
+# Operations without a row, and why.
+LACKS: dict[type[Operation], str] = {ops.Input: "the region itself"}
+KINDS = sorted(MAPS, key=lambda kind: kind.__name__)
+
+
+def test_every_operation_has_one_row_or_an_excuse() -> None:
+    assert not set(MAPS) & set(TABLE)
+    known = {*MAPS, *TABLE}
+    assert set(OPERATIONS.values()) - known - set(LACKS) == set(), "neither a row nor an excuse"
+    assert set(LACKS) & known == set() and set(LACKS) <= set(OPERATIONS.values()), "a stale excuse"
+    assert all(issubclass(kind, ops.Affine) for kind in MAPS) and not any(issubclass(k, ops.Affine) for k in TABLE)
+
+
+def matrices(op: Operation, shapes: list[Shape]) -> list[Tensor]:
+    """The linear part by the forward pass alone, one `outputs x inputs` matrix per input."""
+    found = []
+    zeros = [torch.zeros(1, *s, dtype=torch.float64) for s in shapes]
+    for k, shape in enumerate(shapes):
+        n = math.prod(shape)
+        units = [z.expand(n, *z.shape[1:]) for z in zeros]
+        units[k] = torch.eye(n, dtype=torch.float64).reshape(n, *shape)
+        found.append((op(*units) - op(*zeros)).reshape(n, -1).T)
+    return found
+
+
+@st.composite
+def inputs_of(draw, kind: type[Operation], shape: Shape) -> list[Shape]:
+    """Shapes of inputs; sums may broadcast, and what is joined may have several lengths."""
+    if kind not in (ops.Add, ops.Concat):
+        return [shape]
+    found = [shape]
+    for _ in range(draw(st.integers(0, 2))):
+        if kind is ops.Add:
+            other = tuple(n if draw(st.booleans()) else 1 for n in shape)[draw(st.integers(0, len(shape) - 1)) :]
+        else:
+            other = (draw(st.integers(1, 3)), *shape[1:]) if draw(st.booleans()) else shape
+        found.append(other)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_maps_are_those_of_the_forward_pass(kind: type[Operation]) -> None:
+    built = 0
+
+    @cases(4)
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        nonlocal built
+        shape = data.draw(st.sampled_from(SHAPES))
+        shapes = data.draw(inputs_of(kind, shape))
+        fields = data.draw(fitting(kind, shape))
+        if kind is ops.Add:
+            fields["signs"] = tuple(data.draw(st.sampled_from([1.0, -1.0, 0.5, -2.0])) for _ in shapes)
+        try:
+            op = kind(**fields)
+            op.refuse_values()
+            out = op.output_shape(*shapes)
+        except InputError:
+            return
+        built += 1
+        same_map(op.map_tensors(lambda t: t.double()), shapes, out, data)
+
+    check()
+    assert built >= 5
+
+
+def same_map(op: Operation, shapes: list[Shape], out: Shape, data: st.DataObject) -> None:
+    row, n = MAPS[type(op)], math.prod(out)
+    wanted = matrices(op, shapes)
+    back = row.adjoint(op, torch.eye(n, dtype=torch.float64).reshape(n, *out), shapes)
+    assert [tuple(b.shape) for b in back] == [(n, *s) for s in shapes]
+    generator = torch.Generator().manual_seed(1)
+    xs = [torch.randn(2, *s, dtype=torch.float64, generator=generator) for s in shapes]
+    linear = sum((m @ x.flatten(1).T for m, x in zip(wanted, xs)), torch.zeros(n, 2, dtype=torch.float64))
+    absolute = sum((m.abs() @ x.flatten(1).abs().T for m, x in zip(wanted, xs)), torch.zeros_like(linear))
+    for matrix, found in zip(wanted, back):
+        torch.testing.assert_close(found.reshape(n, -1), matrix, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(row.linear(op, *xs), linear.T.reshape(2, *out), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        row.absolute(op, *(x.abs() for x in xs)), absolute.T.reshape(2, *out), rtol=1e-9, atol=1e-9
+    )
+    if row.elementwise:
+        assert all(bool(((m != 0).sum(1) <= 1).all()) for m in wanted)
+        assert row.broadcasts or all(bool(((m != 0).sum(0) <= 1).all()) for m in wanted)
+    if row.matrix(op) is not None and len(out) == 1:
+        torch.testing.assert_close(row.matrix(op), wanted[0], rtol=1e-12, atol=1e-12)
+    # From some places of the output alone: the same coefficients, and none elsewhere.
+    at = tuple(slice(a := data.draw(st.integers(0, size - 1)), data.draw(st.integers(a + 1, size))) for size in out[1:])
+    below = row.reach(op, at, out, shapes) if at else None
+    if below is None:
+        return
+    a = torch.randn(2, *out, dtype=torch.float64, generator=generator)
+    part = torch.zeros_like(a)
+    part[(..., *at)] = a[(..., *at)]
+    parts = row.adjoint_at(op, a[(..., *at)], at, below, shapes)
+    for found, whole in zip(parts, row.adjoint(op, part, shapes), strict=True):
+        spread = torch.zeros_like(whole)
+        spread[(..., *below)] = found
+        torch.testing.assert_close(spread, whole, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", range(5, 12))
+@pytest.mark.parametrize("stride", [1, 2, 3, 5])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_pixels_that_no_stride_reaches(length: int, stride: int, dilation: int) -> None:
+    weight = torch.randn(2, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for padding in (0, 1, 3):
+        op = ops.Conv(weight, None, (stride,), (padding,), (dilation,))
+        out = op.output_shape((3, length))
+        unit = torch.eye(math.prod(out), dtype=torch.float64).reshape(-1, *out)
+        (found,) = MAPS[ops.Conv].adjoint(op, unit, [(3, length)])
+        torch.testing.assert_close(found.flatten(1), matrices(op, [(3, length)])[0])
+
+
+class Doubled(ops.Linear):
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return 2 * super().__call__(*xs)
+
+
+class Negative(ops.ReLU):
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return -super().__call__(*xs)
+
+
+class Smallest(ops.MaxPool):
+    def __call__(self, *xs: Tensor) -> Tensor:
+        return -super().__call__(-xs[0])
+
+
+@pytest.mark.parametrize("method", ["simple", "adaptive"])
+@pytest.mark.parametrize(
+    ("op", "shape"), [(Doubled(torch.eye(2)), (2,)), (Negative(), (2,)), (Smallest((2,), (1,)), (1, 3))]
+)
+def test_a_subclass_is_unknown_never_taken_for_its_parent(op: Operation, shape: Shape, method: str) -> None:
+    net = Network.chain(shape, [op, ops.Reshape((-1,)), ops.Linear(torch.eye(2))])
+    x = torch.zeros(1, *shape)
+    with pytest.raises(UnsupportedError, match=f"{net.nodes[1].name}.*{type(op).__name__}"):
+        bounds(net, x - 1, x + 1, method)
