@@ -5,9 +5,10 @@ import pytest
 import torch
 
 import elbowroom as er
-from elbowroom.commands.train import as_network, train_command, training_data
+from elbowroom.commands.train import train_command
 from elbowroom.data.standard import digits_pixels
 from elbowroom.errors import InputError
+from elbowroom.training.sets import as_network, training_data
 from elbowroom.training.train import accuracy
 
 pytest.importorskip("sklearn")
