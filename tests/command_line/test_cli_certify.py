@@ -474,7 +474,7 @@ def test_help_needs_no_torch():
     import subprocess
 
     code = (
-        "import sys; from typer.testing import CliRunner; from elbowroom import cli\n"
+        "import sys; from typer.testing import CliRunner; from elbowroom.commands import app as cli\n"
         "assert CliRunner().invoke(cli.app, ['certify', '--help']).exit_code == 0\n"
         "print([m for m in ('torch', 'numpy', 'pyarrow') if m in sys.modules])"
     )

@@ -21,15 +21,18 @@ import elbowroom as er
 from elbowroom.certificates.store import Run
 from elbowroom.claim.specification import Specification
 from elbowroom.commands import app as cli
-from elbowroom.commands.check import check_run
 from elbowroom.data.dataset import Dataset, Rows
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network, Origin
 from elbowroom.report import checks as check_show
 from elbowroom.report import runs as run_show
 from elbowroom.report.digits import at_most
+from elbowroom.runs.check import check_run
+from elbowroom.runs.one_input import one_input
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings
+from elbowroom.runs.status import status_of
+from elbowroom.runs.summary import summary_of
 from forgery import edit_archive, edit_graph, edit_run, reseal, write_table
 from support import cases, mlp
 
@@ -379,12 +382,12 @@ def plain(value):
 def pages_of(run):
     """Everything that `status`, `show` and `show --index` print: the summary with its page, and inputs with theirs."""
     opened = Run.open(run)
-    page(run_show.show_status, plain(run_show.status_of(opened)))
-    summary = run_show.summary_of(opened)
+    page(run_show.show_status, plain(status_of(opened)))
+    summary = summary_of(opened)
     found = plain(summary), page(run_show.show_summary, summary), []
     for k in range(B):
         with contextlib.suppress(er.InputError):
-            one = run_show.one_input(opened, k)
+            one = one_input(opened, k)
             found[2].append((plain(one), page(run_show.show_input, one, 20)))
     return found
 
@@ -392,7 +395,7 @@ def pages_of(run):
 def verdict(run):
     """ "refused", "failed", or what is left after everything printed has been looked up."""
     try:
-        outcome = check_run(run)
+        outcome = check_run(Run.open(run))
     except er.InputError:
         outcome = None
     try:

@@ -21,14 +21,13 @@ from hypothesis import strategies as st
 
 import elbowroom as er
 from elbowroom.claim.specification import Specification
-from elbowroom.commands.verify import load_for
+from elbowroom.commands.verify import run_verify
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.readers.onnx.write import write_onnx
-from elbowroom.verify import answer
 from elbowroom.verify import split as searching
-from elbowroom.vnnlib import Answer, Case, Query, box_query, parse_query, read_query, run_verify
+from elbowroom.vnnlib import Answer, Case, Query, answer, box_query, load_for, parse_query, read_query
 from proof.exact import values
 from support import cases, mlp, networks, normal
 

@@ -281,8 +281,9 @@ def status(
     """How far a run is, whether it is running, and how to go on with it."""
     from elbowroom.certificates.store import Run
     from elbowroom.report import runs as show
+    from elbowroom.runs.status import status_of
 
-    found = show.status_of(Run.open(run))
+    found = status_of(Run.open(run))
     if json:
         _print_json(found)
     else:
@@ -304,12 +305,14 @@ def show(
     """
     from elbowroom.certificates.store import Run
     from elbowroom.report import runs as show
+    from elbowroom.runs.one_input import one_input
+    from elbowroom.runs.summary import summary_of
 
     opened = Run.open(run)
     if index is None:
-        summary = show.summary_of(opened)
+        summary = summary_of(opened)
         return _print_json(summary) if json else show.show_summary(summary)
-    found = show.one_input(opened, index)
+    found = one_input(opened, index)
     return _print_json(found) if json else show.show_input(found, features)
 
 
@@ -357,10 +360,14 @@ def check(
     complete; 1: one or more are not proved; 2: something cannot be read, or is about another network; 3: there is
     nothing to prove, or the run is incomplete.
     """
-    from elbowroom.commands.check import check_run
+    from elbowroom.certificates.store import Run
     from elbowroom.report import checks as show
+    from elbowroom.report.progress import proving
+    from elbowroom.runs.check import check_run
 
-    outcome = check_run(run, network, arithmetic, deployed, model, trust_pickle)
+    opened = Run.open(run)
+    with proving(opened.plan.inputs) as advance:
+        outcome = check_run(opened, network, arithmetic, deployed, model, trust_pickle, advance)
     if json:
         _print_json(show.as_json(outcome))
     else:

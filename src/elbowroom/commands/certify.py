@@ -18,11 +18,12 @@ from elbowroom.network.file import load_network
 from elbowroom.network.graph import Network
 from elbowroom.readers.load import feature_names_of, load
 from elbowroom.report.progress import display
-from elbowroom.report.runs import found_by, how_to_go_on, show_summary
+from elbowroom.report.runs import show_summary
 from elbowroom.runs.interrupt import on_signals
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings, read_config
-from elbowroom.runs.summary import summarise
+from elbowroom.runs.status import how_to_go_on
+from elbowroom.runs.summary import found_by, summarise
 
 NOTHING_TRIED, INTERRUPTED = 1, 130
 _READING = ("input_shape", "mean", "std", "scale", "layout", "decision", "task")  # settings of how a model is read

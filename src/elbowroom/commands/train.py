@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from elbowroom.errors import InputError
 from elbowroom.machine.device import usable_device
 from elbowroom.network.file import SUFFIX, save_network
+from elbowroom.report.progress import training
 from elbowroom.training.sets import as_network, training_data
 from elbowroom.training.train import ACTIVATIONS, PGD, accuracy_under, train
 
 _ATTACK = 0.05  # of the pixels' range: how far the attack that is reported moves them, where training knows of none
-_EVERY = 10.0  # seconds between lines
 
 
 def train_command(
@@ -71,7 +68,7 @@ def train_command(
     say(f"{data.name}: {len(data.x_train):,} images to train on, {len(data.x_test):,} to test; {layers}, {activation}")
     say(f"{epochs} epochs in batches of {batch}, rate {rate:g}, weight decay {weight_decay:g}{against}; on {where}")
     started = time.perf_counter()
-    with _progress(epochs, quiet) as progress:
+    with training(epochs, quiet) as progress:
         model, report = train(
             hidden, data, channels=maps, activation=ACTIVATIONS[activation], epochs=epochs, rate=rate,
             weight_decay=weight_decay, batch=batch, adversary=adversary, decay_rate=decay_rate, seed=seed, device=where,
@@ -87,28 +84,6 @@ def train_command(
     say(f"accuracy under PGD ({by.steps} steps, pixels moved by up to {by.tau * half:g}): {right:.2%} on test images")
     say(f"saved as {out}; it takes pixels in [{low:g}, {high:g}]")
     return out
-
-
-@contextmanager
-def _progress(epochs: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, or a line every now and then where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("epoch"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
-    last = time.monotonic()
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("", total=epochs)
-
-        def show(done: int) -> None:
-            nonlocal last
-            bar.update(task, completed=done)
-            if not (quiet or console.is_terminal) and time.monotonic() - last > _EVERY:
-                last = time.monotonic()
-                print(f"epoch {done} of {epochs}", file=sys.stderr, flush=True)
-
-        yield show
 
 
 def _numbers(text: str, name: str) -> tuple[int, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from elbowroom.commands.check import PASSED, Outcome
 from elbowroom.report.digits import at_most
+from elbowroom.runs.check import PASSED, Outcome
 
 _SHOWN = 20  # failures that are listed
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from elbowroom.certificates.result import STATUSES, Certificates
-from elbowroom.certificates.store import Plan
+from elbowroom.certificates.store import Plan, Run
+from elbowroom.runs.origin import origin_lines
 from elbowroom.runs.values import ALL
 
 EXAMPLES = 3  # of each status that is not "certified"
@@ -119,6 +120,20 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
         "origin": found.origin,
         "stated": list(_STATED),
     }
+
+
+def summary_of(run: Run) -> dict[str, Any]:
+    """What a run has found so far, from its parts, one at a time in memory."""
+    tally = Tally()
+    for k in run.finished():
+        tally.add(run.read(k))
+    return summarise(tally, run.plan, found_by(run))
+
+
+def found_by(run: Run) -> Found:
+    """What the certificates of a run are about."""
+    certs = run.read()
+    return Found(certs.shape, certs.settings["region"], certs.settings["deployed"], origin_lines(run.network))
 
 
 def extent_of(region: str) -> str:

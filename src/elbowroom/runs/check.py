@@ -1,10 +1,8 @@
-"""`elbowroom check`: the parts of a run proved again, one after the other, so that a run of any size fits in memory."""
+"""The parts of a run proved again, one after the other, so that a run of any size fits in memory."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,31 +57,31 @@ class Outcome:
 
 
 def check_run(
-    folder: Path,
+    run: Run,
     network: Path | None = None,
     arithmetic: str = "float64",
     deployed: str | None = None,
     model: Path | None = None,
     trust_pickle: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> Outcome:
     """Proves all that is there of a run.
 
     `network`: file of the network it must speak of, by default its own. `model`: the model that network must be read
     from, see `elbowroom.runs.origin`; `trust_pickle`: read it also where that runs code.
+    `progress`: is told how many more inputs were looked at.
     """
-    run = Run.open(folder)
     net, lines = _network(run, network, model, trust_pickle)
     outcome = None
-    with _progress(run.plan.inputs) as advance:
-        # No part at all is checked as well: the network may be the wrong one.
-        parts: list[tuple[int, ...]] = [(k,) for k in run.finished()]
-        for part in parts or [()]:
-            certs = run.read(*part)
-            report = check(certs, net, arithmetic, deployed, progress=advance)
-            if outcome is None:
-                stated = run.network.about.origin
-                outcome = Outcome(run.claim["network_hash"], lines, stated, report.arithmetic, report.deployed)
-            outcome.add(report, certs)
+    # No part at all is checked as well: the network may be the wrong one.
+    parts: list[tuple[int, ...]] = [(k,) for k in run.finished()]
+    for part in parts or [()]:
+        certs = run.read(*part)
+        report = check(certs, net, arithmetic, deployed, progress=progress)
+        if outcome is None:
+            stated = run.network.about.origin
+            outcome = Outcome(run.claim["network_hash"], lines, stated, report.arithmetic, report.deployed)
+        outcome.add(report, certs)
     assert outcome is not None
     outcome.missing = run.plan.inputs - outcome.inputs
     return outcome
@@ -104,18 +102,3 @@ def _network(
     origin = run.network.about.origin
     stated = "it does not say from where" if origin is None else f"it says that it was read from {described(origin)}"
     return None, [f"network: the run's own; {stated}. To compare it with yours: --model FILE", *names]
-
-
-@contextmanager
-def _progress(inputs: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on stderr, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("proving again"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=inputs)
-        yield lambda count: bar.advance(task, count)
