@@ -420,7 +420,7 @@ def test_interrupted(given, tmp_path, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("elbowroom.commands.certify.run_dataset", stop)
+    monkeypatch.setattr("elbowroom.runs.runner.run_dataset", stop)
     result = run(*given, "--out", tmp_path / "run")
     assert result.exit_code == 130
     assert result.stderr.startswith("elbowroom: stopped at once; finished parts are kept")

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 import elbowroom as er
 from elbowroom.certificates.store import Run
 from elbowroom.claim.specification import Specification
-from elbowroom.commands import app as cli
 from elbowroom.data.dataset import Dataset, Rows
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network, Origin
 from elbowroom.report import checks as check_show
 from elbowroom.report import runs as run_show
 from elbowroom.report.digits import at_most
+from elbowroom.report.plain import print_json
 from elbowroom.runs.check import check_run
 from elbowroom.runs.one_input import one_input
 from elbowroom.runs.runner import run_dataset
@@ -375,7 +375,7 @@ def page(show, *given):
 def plain(value):
     """As a program gets it from --json."""
     with contextlib.redirect_stdout(io.StringIO()) as text:
-        cli._print_json(value)
+        print_json(value)
     return json.loads(text.getvalue())
 
 
@@ -404,11 +404,11 @@ def verdict(run):
         assert outcome is None
     if outcome is None:
         return "refused"
-    checked, found = page(check_show.show, outcome), plain(check_show.as_json(outcome))
-    if outcome.code == 1:
+    checked, found = page(check_show.show, outcome), plain(check_show.as_json(outcome, 0))
+    if outcome.verdict == "failed":
         assert "not proved: " in checked and not found["passed"]
         return "failed"
-    assert found["passed"] == (outcome.code == 0) == (bool(found["margins"]) and not found["missing"])
+    assert found["passed"] == (outcome.verdict == "passed") == (bool(found["margins"]) and not found["missing"])
     margins = {m["input"]: m["smallest"] for m in found["margins"]}
     certs = er.Certificates.load(run)
     sizes = [look_up(certs, one, words, margins[one["input"]]) for one, words in ones if one["status"] == "certified"]

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from elbowroom.arguments.axes import channels_of, keeps_axes, looks_channels_last, moved_first, moved_last
 from elbowroom.arguments.names import Names, class_names, feature_names
 from elbowroom.arguments.tensors import tensor_of
-from elbowroom.errors import InputError
+from elbowroom.errors import InputError, ShapeError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network import operations as ops
 from elbowroom.network.file import SUFFIX, load_network
@@ -102,7 +102,7 @@ def load(
                 raise InputError(f"layout NHWC needs input_shape, since the model takes inputs of shape {shape}")
             shape = moved_first(shape)
     if math.prod(shape) != own.n_inputs:
-        raise InputError(f"inputs of shape {shape} do not fit the model, which takes {own.input_shape}")
+        raise ShapeError(f"inputs of shape {shape} do not fit the model, which takes {own.input_shape}")
     channels = _channels(shape, own.input_shape, layout)
     graph = Graph(shape)
     at = _prepare(graph, own, scale, mean, std, channels)
@@ -301,7 +301,7 @@ def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
     plain = channels_of(shape, own) if layout is None else None
     if plain is None:
         turn = 'layout="NHWC" (--layout NHWC) turns their axes round; ' if any(fits.values()) else ""
-        raise InputError(
+        raise ShapeError(
             f"inputs of shape {shape} do not fit the model, which takes {own}: read in row-major order their values "
             f"would be mixed up. {turn}if that order is meant, give them as rows: input_shape=({math.prod(shape)},) "
             f"(--input-shape {math.prod(shape)})"
@@ -365,7 +365,7 @@ def _scale(scale: Any, dtype: torch.dtype) -> ops.Operation:
 def _shape(shape: Any) -> Shape:
     valid = isinstance(shape, Sequence) and not isinstance(shape, str)
     if not valid or not all(isinstance(n, int | np.integer) and n >= 1 for n in shape):
-        raise InputError(f"input_shape must be a tuple of positive sizes such as (784,), got {shape!r}")
+        raise ShapeError(f"input_shape must be a tuple of positive sizes such as (784,), got {shape!r}")
     return tuple(int(n) for n in shape)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from elbowroom.report.digits import at_most
-from elbowroom.runs.check import PASSED, Outcome
+from elbowroom.runs.check import Outcome
 
 _SHOWN = 20  # failures that are listed
 
 
-def as_json(found: Outcome) -> dict[str, Any]:
+def as_json(found: Outcome, exit_status: int) -> dict[str, Any]:
     """The result as a JSON object: counts, the margins proved, and every failure with its reason.
 
     `network`: which network was proved, in sentences; `origin`: where the run says its own comes from.
@@ -22,8 +22,8 @@ def as_json(found: Outcome) -> dict[str, Any]:
         "origin": None if origin is None else {**vars(origin), "options": dict(origin.options)},
         "arithmetic": found.arithmetic,
         "deployed": found.deployed,
-        "passed": found.code == PASSED,
-        "exit_status": found.code,
+        "passed": found.verdict == "passed",
+        "exit_status": exit_status,
         "inputs": found.inputs,
         "missing": found.missing,
         "counts": {

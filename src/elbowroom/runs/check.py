@@ -14,8 +14,6 @@ from elbowroom.network.graph import Network, Origin
 from elbowroom.proof.recheck import CheckReport, check
 from elbowroom.runs.origin import described, read_again
 
-PASSED, FAILED, INCOMPLETE = 0, 1, 3  # exit statuses
-
 
 @dataclass
 class Outcome:
@@ -49,11 +47,11 @@ class Outcome:
             self.status[name] += certs.status.count(name)
 
     @property
-    def code(self) -> int:
-        """The exit status: nothing proved, or a part that is missing, is no success."""
+    def verdict(self) -> str:
+        """ "passed", "failed", or "incomplete": nothing proved, or a part that is missing, is no success."""
         if self.failures:
-            return FAILED
-        return INCOMPLETE if self.missing or not self.proved else PASSED
+            return "failed"
+        return "incomplete" if self.missing or not self.proved else "passed"
 
 
 def check_run(
