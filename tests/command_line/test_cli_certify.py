@@ -543,7 +543,7 @@ def test_names_of_classes_that_contradict(tmp_path):
             good(*given, "--classes", "dog", "--out", out)
             assert Run.open(out).read(0).labels.tolist() == [1]
             said = refused(*given, "--class-names", "dog,fish", "--out", tmp_path / "none")
-            assert "class_names (--class-names): the model's class 'dog' is output 1, not 0" in said
+            assert "--class-names: the model's class 'dog' is output 1, not 0" in said
             continue
         if names[0] == "0":
             said = refused(*given, "--out", out)

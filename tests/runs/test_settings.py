@@ -173,7 +173,7 @@ def test_the_task_follows_from_the_tolerance():
     assert Settings().settled() == Settings()
     assert Settings(within=0.1).settled() == Settings(within=0.1, task="regression").settled()
     assert Settings(within=0.1).settled().task == "regression"
-    with pytest.raises(InputError, match="say how closely with --within"):
+    with pytest.raises(InputError, match="say how closely with `within=TOL`"):
         Settings(task="regression").settled()
-    with pytest.raises(InputError, match="leave out --task classification, or --within"):
+    with pytest.raises(InputError, match="leave out `task='classification'`, or `within`"):
         Settings(task="classification", within=0.1).settled()

@@ -96,7 +96,7 @@ class Run:
             raise InputError(f"the network was changed since it was certified: its hash is {found}, not {stated}")
         arrays = _shared_arrays(certs)
         claim = _claim(certs, arrays)
-        _refuse_too_much(claim, plan, "part_rows (--part-rows)")
+        _refuse_too_much(claim, plan, "`part_rows`")
         head: dict[str, Any] = {
             "format": FORMAT, "version": VERSION, "claim": claim, "plan": vars(plan), "packages": _packages()
         }  # fmt: skip

@@ -13,12 +13,14 @@ from elbowroom.commands.certify import certify
 from elbowroom.commands.check import check
 from elbowroom.commands.demo import demo
 from elbowroom.commands.export_vnnlib import export_vnnlib
+from elbowroom.commands.flags import flags_of
 from elbowroom.commands.reproduce import reproduce
 from elbowroom.commands.show import show
 from elbowroom.commands.status import status
 from elbowroom.commands.train import train
 from elbowroom.commands.verify import verify
 from elbowroom.errors import ElbowroomError
+from elbowroom.report.flags import as_flags
 
 WRONG, INTERRUPTED = 2, 130
 
@@ -48,7 +50,11 @@ def _options(
 
 
 def _command(function: Callable[..., int | None]) -> None:
-    """Makes a command of a function: errors made on purpose become one line and exit code 2, Ctrl-C one and 130."""
+    """Makes a command of a function: errors made on purpose become one line and exit code 2, Ctrl-C one and 130.
+
+    Such errors name parameters, which are flags here.
+    """
+    flags = flags_of(function)
 
     @app.command()
     @functools.wraps(function)
@@ -56,7 +62,7 @@ def _command(function: Callable[..., int | None]) -> None:
         try:
             code = function(*arguments, **options)
         except ElbowroomError as error:
-            typer.echo(f"elbowroom: {error}", err=True)
+            typer.echo(f"elbowroom: {as_flags(str(error), flags)}", err=True)
             raise typer.Exit(WRONG) from None
         except KeyboardInterrupt:
             typer.echo("elbowroom: interrupted", err=True)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.models import OptionInfo
 
-from elbowroom.runs.settings import OPTIONS, Option
+from elbowroom.runs.settings import FLAGS, OPTIONS, Option
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder of the run.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -54,3 +55,13 @@ def _flag(option: Option, text: str | None, panels: bool) -> Any:
     kind: Any = bool if option.switch else list[str] if option.many else str
     about.update(metavar=option.metavar, rich_help_panel=option.panel if panels else None)
     return Annotated[kind | None, typer.Option(option.flag, **about)]
+
+
+def flags_of(function: Callable[..., Any]) -> dict[str, str]:
+    """The flags of a command, by the names of its parameters."""
+    kinds = typing.get_type_hints(function, include_extras=True)
+    return {
+        name: FLAGS.get(name, f"--{name.replace('_', '-')}")
+        for name, kind in kinds.items()
+        if any(isinstance(about, OptionInfo) for about in getattr(kind, "__metadata__", ()))
+    }

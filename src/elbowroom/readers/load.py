@@ -201,7 +201,7 @@ def _read_file(
     if not trust_pickle:
         raise InputError(
             f"{path} is a pickle, which can run any code when it is read. Export the model to ONNX (or .pt2), or, if "
-            "you trust who made the file, say trust_pickle=True (--trust-pickle)"
+            "you trust who made the file, say `trust_pickle=True`"
         )
     from elbowroom.readers.pickles import unpickle
 
@@ -266,7 +266,7 @@ def _refuse_probability(net: Network) -> None:
         raise InputError(
             "the model has one output, which lies between 0 and 1 at all inputs tried, as a probability does, but does "
             "not end in a sigmoid, so that its decision is not known: give the model that ends in the logit, or in a "
-            'sigmoid; or read its values with task="regression" (--within)'
+            'sigmoid; or read its values with `task="regression"` (in a run, with `within`)'
         )
 
 
@@ -300,11 +300,11 @@ def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
         return None
     plain = channels_of(shape, own) if layout is None else None
     if plain is None:
-        turn = 'layout="NHWC" (--layout NHWC) turns their axes round; ' if any(fits.values()) else ""
+        turn = '`layout="NHWC"` turns their axes round; ' if any(fits.values()) else ""
         raise ShapeError(
             f"inputs of shape {shape} do not fit the model, which takes {own}: read in row-major order their values "
-            f"would be mixed up. {turn}if that order is meant, give them as rows: input_shape=({math.prod(shape)},) "
-            f"(--input-shape {math.prod(shape)})"
+            f"would be mixed up. {turn}if that order is meant, give them as rows: "
+            f"`input_shape=({math.prod(shape)},)`"
         )
     return plain
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from elbowroom.report.flags import as_flags
 from elbowroom.runs.runner import Start
+from elbowroom.runs.settings import FLAGS
 from elbowroom.runs.summary import Tally, cap_in_words
 
 _EVERY = 10.0  # seconds between lines
@@ -67,7 +69,7 @@ def introduction(start: Start) -> list[str]:
 
 def warnings(start: Start) -> list[str]:
     """What looks wrong before anything is certified."""
-    return [note for note in start.run.plan.notes if note.startswith("warning: ")]
+    return [as_flags(note, FLAGS) for note in start.run.plan.notes if note.startswith("warning: ")]
 
 
 class _Quiet:

@@ -11,10 +11,13 @@ import time
 from typing import Any
 
 from elbowroom.report.digits import at_most, between, near
+from elbowroom.report.flags import as_flags
 from elbowroom.report.progress import in_words
-from elbowroom.runs.summary import EXTENTS, HALF_WIDTH, QUANTILES, REACH, extent_of
+from elbowroom.runs.settings import FLAGS
+from elbowroom.runs.summary import HALF_WIDTH, QUANTILES, REACH, SEMI_AXIS
 
 _BAR = 40  # characters of the longest bar of a histogram
+_EXTENTS = {HALF_WIDTH: "half-widths", SEMI_AXIS: "semi-axes", REACH: "reaches along the axes"}
 _FEW = 10  # ratios that need no histogram
 
 
@@ -57,7 +60,7 @@ def show_summary(summary: dict[str, Any]) -> None:
 
     console = Console(highlight=False, markup=False)
     for note in summary["notes"]:
-        print(printable(note))
+        print(printable(as_flags(note, FLAGS)))
     if not summary["complete"]:
         print(f"incomplete: {summary['done']:,} of {summary['inputs']:,} inputs so far")
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -67,7 +70,7 @@ def show_summary(summary: dict[str, Any]) -> None:
     accuracy = "-" if summary["accuracy"] is None else f"{summary['accuracy']:.2%}"
     table.add_row(accuracy, *(_size(summary[k]) for k in ("uniform", "non_uniform", "ratio")), certified)
     console.print(table)
-    extents, region = EXTENTS[extent_of(summary["region"])], summary["region"]
+    extents, region = _EXTENTS[summary["extent"]], summary["region"]
     searched = "" if region == summary["searched_as"] else f" (searched for as {summary['searched_as']})"
     executed = f", for the network as executed in {summary['deployed']}" if summary["deployed"] else ""
     print(f"region {region}{searched}{executed}; sizes: geometric mean of an input's {extents}, then mean of inputs")
@@ -146,7 +149,7 @@ def show_input(found: dict[str, Any], most: int) -> None:
         each = "1 condition" if found["conditions"] == 1 else f"{found['conditions']:,} conditions"
         print(f"what holds: {each} on the outputs, as the run's specification has them{executed}")
     print(
-        f"region {found['region']}; geometric mean of the {EXTENTS[found['extent']]} {found['geomean']:.6g}, "
+        f"region {found['region']}; geometric mean of the {_EXTENTS[found['extent']]} {found['geomean']:.6g}, "
         f"{found['ratio']:.3f} times the uniform region; margin {found['margin']:.3g}"
     )
     shown = found["features"][:most]

@@ -90,7 +90,7 @@ def _network(
 ) -> tuple[Network | None, list[str]]:
     """The network to prove, where it is not the run's own, and what to say of it."""
     if network is not None and model is not None:
-        raise InputError("give --model or --network, not both")
+        raise InputError("give `model` or `network`, not both")
     if model is not None:
         return read_again(run, model, trust_pickle)
     named = bool(run.network.about.features or run.network.about.classes)
@@ -99,4 +99,4 @@ def _network(
         return load_network(network), [f"network: that of {network}", *names]
     origin = run.network.about.origin
     stated = "it does not say from where" if origin is None else f"it says that it was read from {described(origin)}"
-    return None, [f"network: the run's own; {stated}. To compare it with yours: --model FILE", *names]
+    return None, [f"network: the run's own; {stated}. To compare it with yours: `model=FILE`", *names]

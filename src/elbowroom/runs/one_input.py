@@ -59,7 +59,7 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
         "ratio": float(certs.ratio[row]),
         "margin": float(certs.margins[row].min()),
         "region": certs.shape,
-        "extent": extent_of(certs.shape),
+        "extent": extent_of(certs),
         "features": features,
         "stated": list(_STATED),
     }
@@ -75,7 +75,7 @@ def _coordinates(certs: Certificates, row: int) -> tuple[list[float], tuple[list
         if not certs.orthogonal:
             raise InputError("the run's basis is not orthogonal, so that its directions mean nothing")
         x, center = torch.linalg.solve(certs.basis, torch.stack([x, center], 1)).unbind(1)
-    if extent_of(certs.shape) != HALF_WIDTH:
+    if extent_of(certs) != HALF_WIDTH:
         return x.tolist(), None
     # Rounded inwards: a sum is within half a unit of its last place.
     lower, upper = torch.nextafter(center - eps, center), torch.nextafter(center + eps, center)

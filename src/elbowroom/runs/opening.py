@@ -56,7 +56,7 @@ def _data(settings: Settings, model: Any) -> Dataset:
     is_table = Path(settings.data).suffix.lower() in TABLES
     return open_data(
         settings.data, settings.data_dir, label_column=settings.label_column,
-        feature_columns=settings.feature_columns, image_shape=settings.input_shape, key=settings.key,
+        feature_columns=settings.feature_columns, input_shape=settings.input_shape, key=settings.key,
         features=feature_names_of(model, settings.trust_pickle) if is_table else None,
     )  # fmt: skip
 

@@ -259,11 +259,11 @@ class Settings:
         """The same with the task that follows from what is to be certified: a tolerance is about the outputs as the
         model gives them, where a classifier's reader leaves off what does not change the decision."""
         if self.within is None and self.task == "regression":
-            raise InputError("of a regression outputs stay, not labels: say how closely with --within TOL (within)")
+            raise InputError("of a regression outputs stay, not labels: say how closely with `within=TOL`")
         if self.within is not None and self.task == "classification":
             raise InputError(
-                "--within (within) is about outputs as the model gives them, so that the task is regression; leave "
-                "out --task classification, or --within"
+                "`within` is about outputs as the model gives them, so that the task is regression; leave out "
+                "`task='classification'`, or `within`"
             )
         return self if self.within is None else dataclasses.replace(self, task="regression")
 
@@ -294,6 +294,7 @@ def _declared(field: dataclasses.Field[Any]) -> Option:
 
 
 OPTIONS = {field.name: _declared(field) for field in dataclasses.fields(Settings)}
+FLAGS = {name: option.flag for name, option in OPTIONS.items() if option.panel is not None}
 
 
 def read_config(path: str | Path) -> dict[str, Any]:

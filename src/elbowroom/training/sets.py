@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elbowroom.data.embedded import Dataset, digits
+from elbowroom.data.standard import SETS, load_standard
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.readers.load import load
@@ -52,8 +53,6 @@ def training_data(
 
 
 def _standard(name: str, data_dir: str | os.PathLike[str] | None) -> tuple[Dataset, tuple[str, ...]]:
-    from elbowroom.data.standard import SETS, load_standard
-
     def read(split: str) -> tuple[Tensor, Tensor]:
         x, y = load_standard(name, split, data_dir)
         return torch.from_numpy(x).flatten(1).float() / 127.5 - 1, torch.from_numpy(y)

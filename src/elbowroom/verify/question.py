@@ -56,9 +56,8 @@ def corner(net: Network, text: str, name: str) -> Tensor:
     if values.size not in (1, net.n_inputs):
         raise InputError(f"{name} has {values.size} numbers; the network takes {net.n_inputs}")
     if values.size > 1 and not keeps_axes(values.shape, net.input_shape):
-        shape = ",".join(map(str, values.shape))
         raise InputError(
             f"{name} has the shape {values.shape}; as {net.input_shape}, which the network takes, its values would be "
-            f"mixed up: --input-shape {shape} reads the model for inputs of that layout"
+            f"mixed up: `input_shape={values.shape}` reads the model for inputs of that layout"
         )
     return torch.from_numpy(np.broadcast_to(values.reshape(-1), net.n_inputs).copy()).reshape(net.input_shape)

@@ -62,9 +62,7 @@ class Worker:
         """
         net = self.net
         if net.n_outputs < 2 and self.settings.within is None:
-            raise InputError(
-                "the network has one output, so there is no label to stay; give a tolerance: --within TOL (within)"
-            )
+            raise InputError("the network has one output, so there is no label to stay; give a tolerance: `within=TOL`")
         nothing = torch.full((2, *net.input_shape), torch.nan, dtype=torch.float64)
         found = self._ask(nothing, torch.zeros(2, dtype=torch.int64))
         # At a point the strict check costs little, and tells whether it can treat this network at all.
