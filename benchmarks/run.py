@@ -18,10 +18,9 @@ import torch
 from elbowroom.data.dataset import Dataset, Rows
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.report.runs import summary_of
 from elbowroom.runs.runner import Start, run_dataset
 from elbowroom.runs.settings import Settings
-from elbowroom.runs.summary import Tally
+from elbowroom.runs.summary import Tally, summary_of
 
 TENTHS = 10
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 import elbowroom.training.train as training
-from elbowroom.commands.train import training_data
 from elbowroom.data.embedded import Dataset
+from elbowroom.training.sets import training_data
 from elbowroom.training.train import PGD, train
 
 

@@ -18,10 +18,8 @@ from typing import Any
 import torch
 
 import elbowroom as er
-from elbowroom.commands.verify import load_for
 from elbowroom.errors import ElbowroomError, InputError
-from elbowroom.verify import answer
-from elbowroom.vnnlib import Case, read_query
+from elbowroom.vnnlib import Case, answer, load_for, read_query
 
 ADVICE = ("clear of conflict", "weak left", "weak right", "strong left", "strong right")
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#777777"  # told apart by everyone

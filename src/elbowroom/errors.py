@@ -12,6 +12,10 @@ class InputError(ElbowroomError, ValueError):
     """Something the caller passed in cannot be used as it is: a shape, a value, an option."""
 
 
+class ShapeError(InputError):
+    """Inputs have a shape that the model does not take."""
+
+
 class UnsupportedError(ElbowroomError):
     """A model holds operations that have no sound bound here; the message lists all of them."""
 

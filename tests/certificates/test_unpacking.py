@@ -28,14 +28,15 @@ _HUGE = 1 << 26  # bytes that a bomb unpacks to
 _READ = """
 import resource, sys
 import elbowroom as er
-from elbowroom.commands.check import check_run
+from elbowroom.certificates.store import Run
+from elbowroom.runs.check import check_run
 from pathlib import Path
 
 good, bomb = map(Path, sys.argv[1:])
-assert check_run(good, None, "float64", None).proved
+assert check_run(Run.open(good)).proved
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    check_run(bomb, None, "float64", None)
+    check_run(Run.open(bomb))
     print("read")
 except er.InputError as error:
     print(error)

@@ -1,9 +1,11 @@
 """The command line: quick to help, plain in its errors."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -88,3 +90,38 @@ def test_interrupting_a_running_demo(tmp_path):
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and errors.endswith("elbowroom: interrupted\n") and "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("max_eps must be a number", "--max-eps must be a number"),
+        ("frozen: there is no feature 'age'", "--frozen: there is no feature 'age'"),
+        ("run: max_eps must be a number", "run: max_eps must be a number"),  # somebody else's: a file's
+        ("give `within=TOL`, not `nosuch=1`", "give --within TOL, not `nosuch=1`"),
+        ('a.npy: `layout="NHWC"` turns, `input_shape=(3, 4)`', "a.npy: --layout NHWC turns, --input-shape 3,4"),
+        ("`class_names=['a', 'b']`; `predicted=True`; `resume=True`", "--class-names a,b; --predicted; --resume"),
+        ("solver_options: sequential has no 'x'", "--solver-option: sequential has no 'x'"),
+    ],
+)
+def test_errors_name_flags(monkeypatch, tmp_path, said, shown):
+    def fail(*_, **__):
+        raise InputError(said)
+
+    monkeypatch.setattr("elbowroom.runs.opening.settings_for", fail)
+    result = CliRunner().invoke(cli.app, ["certify", "--out", str(tmp_path)])
+    assert result.stderr == f"elbowroom: {shown}\n"
+
+
+def test_only_commands_and_what_people_look_at_name_flags():
+    """The library names parameters: who calls it has no flags."""
+    root = Path(elbowroom.__file__).parent
+    allowed = {"commands", "report", "paper", "settings.py", "status.py"}  # these last say flags, and a whole command
+    named = [
+        f"{path.relative_to(root)}: {line.strip()}"
+        for path in root.rglob("*.py")
+        if not allowed & set(path.relative_to(root).parts)
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"(?<![-\w])--[a-z]", line)
+    ]
+    assert not named

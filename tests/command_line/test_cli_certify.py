@@ -421,7 +421,7 @@ def test_interrupted(given, tmp_path, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("elbowroom.commands.certify.run_dataset", stop)
+    monkeypatch.setattr("elbowroom.runs.runner.run_dataset", stop)
     result = run(*given, "--out", tmp_path / "run")
     assert result.exit_code == 130
     assert result.stderr.startswith("elbowroom: stopped at once; finished parts are kept")
@@ -475,7 +475,7 @@ def test_help_needs_no_torch():
     import subprocess
 
     code = (
-        "import sys; from typer.testing import CliRunner; from elbowroom import cli\n"
+        "import sys; from typer.testing import CliRunner; from elbowroom.commands import app as cli\n"
         "assert CliRunner().invoke(cli.app, ['certify', '--help']).exit_code == 0\n"
         "print([m for m in ('torch', 'numpy', 'pyarrow') if m in sys.modules])"
     )
@@ -544,7 +544,7 @@ def test_names_of_classes_that_contradict(tmp_path):
             good(*given, "--classes", "dog", "--out", out)
             assert Run.open(out).read(0).labels.tolist() == [1]
             said = refused(*given, "--class-names", "dog,fish", "--out", tmp_path / "none")
-            assert "class_names (--class-names): the model's class 'dog' is output 1, not 0" in said
+            assert "--class-names: the model's class 'dog' is output 1, not 0" in said
             continue
         if names[0] == "0":
             said = refused(*given, "--out", out)

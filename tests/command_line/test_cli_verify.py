@@ -79,7 +79,7 @@ def test_queries(model, tmp_path):
         (("--lower", "x", "--upper", "0"), "lower must be a number"),
         (("--lower", "0", "--upper", "1", "--mean", "x"), "--mean must be a number"),
         (("--vnnlib", "nosuch.vnnlib"), "cannot read nosuch.vnnlib"),
-        (("--vnnlib", "nosuch.vnnlib", "--upper", "1"), "leave off upper"),
+        (("--vnnlib", "nosuch.vnnlib", "--upper", "1"), "leave off --upper"),
     ],
 )
 def test_what_is_refused(model, arguments, words):

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 import elbowroom as er
-from elbowroom.commands.train import as_network, train_command, training_data
+from elbowroom.commands.train import train
 from elbowroom.data.standard import digits_pixels
 from elbowroom.errors import InputError
+from elbowroom.training.sets import as_network, training_data
 from elbowroom.training.train import accuracy
 
 pytest.importorskip("sklearn")
@@ -48,6 +49,11 @@ def test_standard_sets(shared):
 def test_data_that_make_no_sense(name, classes, message):
     with pytest.raises(InputError, match=message):
         training_data(name, None, classes)
+
+
+def train_command(data, out, **given):
+    assert train(data, out, **given) is None
+    return out
 
 
 def test_a_network_in_one_file(tmp_path, capsys):

@@ -207,8 +207,8 @@ def test_entries_that_appear_twice(tmp_path):
 def test_digests_follow_content_and_shape(tmp_path):
     put(tmp_path, {"a.npy": written(np.save, X), "b.npy": written(np.save, X), "c.npy": written(np.save, -X)})
     a, b, c = (open_data(tmp_path / f"{name}.npy").digest for name in "abc")
-    flat = open_data(tmp_path / "a.npy", image_shape=(6,))
+    flat = open_data(tmp_path / "a.npy", input_shape=(6,))
     assert a == b != c and flat.digest != a
     assert np.array_equal(flat.inputs([1]), X[1:2].reshape(1, 6))
     with pytest.raises(InputError, match="as \\(3, 2\\) its values would be mixed up"):
-        open_data(tmp_path / "a.npy", image_shape=(3, 2))
+        open_data(tmp_path / "a.npy", input_shape=(3, 2))

@@ -168,8 +168,8 @@ def test_sent_to_another_process(tmp_path):
     assert np.array_equal(again.inputs([0]), found.inputs([0]))
 
 
-def test_image_shape(tmp_path):
+def test_input_shape(tmp_path):
     put(tmp_path, {"a.png": image(GREY)})
-    assert np.array_equal(open_data(tmp_path, image_shape=(30,)).inputs([0])[0], GREY.reshape(-1) / 255)
+    assert np.array_equal(open_data(tmp_path, input_shape=(30,)).inputs([0])[0], GREY.reshape(-1) / 255)
     with pytest.raises(InputError, match="cannot be seen as"):
-        open_data(tmp_path, image_shape=(28, 28))
+        open_data(tmp_path, input_shape=(28, 28))

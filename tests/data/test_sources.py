@@ -110,9 +110,9 @@ def test_unknown_data(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("options, words", [
-    ({"label_column": "a"}, r"label_column \(--label-column\) does not apply to .*: it is for tables"),
-    ({"feature_columns": ["a"]}, r"feature_columns \(--feature-columns\) does not apply to .*: it is for tables"),
-    ({"key": "x"}, r"key \(--key\) does not apply to .*: it is for \.npz files"),
+    ({"label_column": "a"}, r"`label_column` does not apply to .*: it is for tables"),
+    ({"feature_columns": ["a"]}, r"`feature_columns` does not apply to .*: it is for tables"),
+    ({"key": "x"}, r"`key` does not apply to .*: it is for \.npz files"),
 ])  # fmt: skip
 def test_options_that_do_not_apply(tmp_path, options, words):
     put(tmp_path, EVERY_KIND["npy"][1])

@@ -23,7 +23,7 @@ def test_digits():
     assert np.array_equal(found.labels, classes) and found.labels.dtype == np.int64
     every = found.inputs(np.arange(1797))
     assert (every.min(), every.max(), every.dtype) == (0, 1, np.float64)
-    assert open_data("digits", image_shape=(64,)).inputs([5]).shape == (1, 64)
+    assert open_data("digits", input_shape=(64,)).inputs([5]).shape == (1, 64)
     with pytest.raises(InputError, match="digits has no splits"):
         open_data("digits:test")
 
@@ -133,7 +133,7 @@ def test_digest_follows_the_files(tmp_path):
     folder = put(tmp_path, mnist())
     first = open_data("mnist", folder)
     assert open_data("mnist:test", folder).digest == first.digest and len(first.digest) == 64
-    assert open_data("mnist", folder, image_shape=(784,)).digest != first.digest
+    assert open_data("mnist", folder, input_shape=(784,)).digest != first.digest
     put(tmp_path, mnist(labels=np.array([7, 0, 8], np.uint8)))
     assert open_data("mnist", folder).digest != first.digest
     other = IMAGES.copy()
@@ -143,7 +143,7 @@ def test_digest_follows_the_files(tmp_path):
 
 
 def test_what_to_give_is_said(tmp_path):
-    with pytest.raises(InputError, match=r"mnist:test needs data_dir.*MNIST/raw/t10k-images-idx3-ubyte\.gz and"):
+    with pytest.raises(InputError, match=r"mnist:test needs `data_dir`.*MNIST/raw/t10k-images-idx3-ubyte\.gz and"):
         open_data("mnist")
     with pytest.raises(InputError, match=r"svhn:train was not found: .* does not hold SVHN/train_32x32\.mat"):
         open_data("svhn:train", tmp_path)

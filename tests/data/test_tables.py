@@ -71,10 +71,10 @@ def test_which_columns(tmp_path, names, label_column, feature_columns, label, fe
     ({"feature_columns": ["age", "age"]}, "names a column twice"),
     ({"feature_columns": ["age"], "label_column": "age"}, "'age' cannot be both the label and a feature"),
     ({"feature_columns": []}, "no columns for features"),
-    ({"label_column": ""}, r"no numbers in the column 'label'.*; features must be .* label_column \(--label-column\)"),
+    ({"label_column": ""}, r"no numbers in the column 'label'.*; features must be .* `label_column`"),
     ({"label_column": "age"}, "no numbers in the column 'label'"),
     ({"label_column": "width", "feature_columns": ["age"]}, "input 1 has no label"),
-    ({"image_shape": (2, 2)}, r"the shape \(2,\), which cannot be seen as \(2, 2\)"),
+    ({"input_shape": (2, 2)}, r"the shape \(2,\), which cannot be seen as \(2, 2\)"),
 ])  # fmt: skip
 def test_wrong_options(tmp_path, options, words):
     put(tmp_path, {"a.csv": CSV, "a.parquet": parquet()})
@@ -284,7 +284,7 @@ def test_digests_follow_the_columns(tmp_path):
         {"label_column": "y"},
         {"label_column": ""},
         {"feature_columns": ["y", "x"]},
-        {"image_shape": (3, 1)},
+        {"input_shape": (3, 1)},
     )
     digests = [open_data(path, **options).digest for options in choices]
     assert digests[0] == digests[2] and len(set(digests)) == 4  # two candidates for the label: there is none
@@ -292,7 +292,7 @@ def test_digests_follow_the_columns(tmp_path):
     assert open_data(path).digest not in digests
 
 
-def test_image_shape(tmp_path):
+def test_input_shape(tmp_path):
     path = csv(tmp_path, "label," + ",".join(f"p{k}" for k in range(6)) + "\n1,0,1,2,3,4,5\n")
-    found = open_data(path, image_shape=(1, 2, 3))
+    found = open_data(path, input_shape=(1, 2, 3))
     assert found.inputs([0]).tolist() == [[[[0, 1, 2], [3, 4, 5]]]] and found.features[3] == "p3"

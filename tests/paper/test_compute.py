@@ -12,7 +12,6 @@ import torch
 
 import elbowroom as er
 from elbowroom.certificates.result import STATUSES
-from elbowroom.commands.train import training_data
 from elbowroom.errors import InputError
 from elbowroom.paper import compute as module
 from elbowroom.paper.compare import TABLES, claims
@@ -21,6 +20,7 @@ from elbowroom.paper.findings import Summary, pairs, read
 from elbowroom.paper.models import BINARY, FULL, MAIN, QUICK, SIZES, TINY
 from elbowroom.paper.render import into_docs, render
 from elbowroom.paper.render import main as render_main
+from elbowroom.training.sets import training_data
 
 pytest.importorskip("sklearn")
 MODELS = (*MAIN[:2], *BINARY[:2])

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from elbowroom.commands.train import training_data
 from elbowroom.errors import InputError
 from elbowroom.paper import prior as module
 from elbowroom.paper.compute import Bench, network
 from elbowroom.paper.models import MAIN, TINY
 from elbowroom.paper.prior import CASES, GRADIENTS, main, prior_table
+from elbowroom.training.sets import training_data
 
 pytest.importorskip("sklearn")
 

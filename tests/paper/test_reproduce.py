@@ -2,11 +2,11 @@
 
 import pytest
 
-from elbowroom.commands.train import training_data
 from elbowroom.errors import InputError
 from elbowroom.paper import reproduce as module
 from elbowroom.paper.models import BINARY, MAIN, TINY
 from elbowroom.paper.reproduce import EXPERIMENTS, reproduce_command
+from elbowroom.training.sets import training_data
 
 pytest.importorskip("sklearn")
 pytest.importorskip("matplotlib")

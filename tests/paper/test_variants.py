@@ -6,9 +6,9 @@ import json
 import pytest
 import torch
 
-from elbowroom.commands.train import training_data
 from elbowroom.paper import variants as module
 from elbowroom.paper.variants import VARIANTS, Variant, main, measure, table
+from elbowroom.training.sets import training_data
 from elbowroom.training.train import PGD
 
 pytest.importorskip("sklearn")

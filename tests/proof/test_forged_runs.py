@@ -20,16 +20,19 @@ from hypothesis import strategies as st
 import elbowroom as er
 from elbowroom.certificates.store import Run
 from elbowroom.claim.specification import Specification
-from elbowroom.commands import app as cli
-from elbowroom.commands.check import check_run
 from elbowroom.data.dataset import Dataset, Rows
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network, Origin
 from elbowroom.report import checks as check_show
 from elbowroom.report import runs as run_show
 from elbowroom.report.digits import at_most
+from elbowroom.report.plain import print_json
+from elbowroom.runs.check import check_run
+from elbowroom.runs.one_input import one_input
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings
+from elbowroom.runs.status import status_of
+from elbowroom.runs.summary import summary_of
 from forgery import edit_archive, edit_graph, edit_run, reseal, write_table
 from support import cases, mlp
 
@@ -372,19 +375,19 @@ def page(show, *given):
 def plain(value):
     """As a program gets it from --json."""
     with contextlib.redirect_stdout(io.StringIO()) as text:
-        cli._print_json(value)
+        print_json(value)
     return json.loads(text.getvalue())
 
 
 def pages_of(run):
     """Everything that `status`, `show` and `show --index` print: the summary with its page, and inputs with theirs."""
     opened = Run.open(run)
-    page(run_show.show_status, plain(run_show.status_of(opened)))
-    summary = run_show.summary_of(opened)
+    page(run_show.show_status, plain(status_of(opened)))
+    summary = summary_of(opened)
     found = plain(summary), page(run_show.show_summary, summary), []
     for k in range(B):
         with contextlib.suppress(er.InputError):
-            one = run_show.one_input(opened, k)
+            one = one_input(opened, k)
             found[2].append((plain(one), page(run_show.show_input, one, 20)))
     return found
 
@@ -392,7 +395,7 @@ def pages_of(run):
 def verdict(run):
     """ "refused", "failed", or what is left after everything printed has been looked up."""
     try:
-        outcome = check_run(run)
+        outcome = check_run(Run.open(run))
     except er.InputError:
         outcome = None
     try:
@@ -403,11 +406,11 @@ def verdict(run):
         return "refused"
     if outcome is None:
         return "refused"
-    checked, found = page(check_show.show, outcome), plain(check_show.as_json(outcome))
-    if outcome.code == 1:
+    checked, found = page(check_show.show, outcome), plain(check_show.as_json(outcome, 0))
+    if outcome.verdict == "failed":
         assert "not proved: " in checked and not found["passed"]
         return "failed"
-    assert found["passed"] == (outcome.code == 0) == (bool(found["margins"]) and not found["missing"])
+    assert found["passed"] == (outcome.verdict == "passed") == (bool(found["margins"]) and not found["missing"])
     margins = {m["input"]: m["smallest"] for m in found["margins"]}
     certs = er.Certificates.load(run)
     sizes = [look_up(certs, one, words, margins[one["input"]]) for one, words in ones if one["status"] == "certified"]

@@ -505,7 +505,7 @@ def test_pickled_weights_are_read_if_trusted(path: Path) -> None:
         entries["data/weights/weight_0"] = buffer.getvalue()
 
     edit(path, change)
-    with pytest.raises(InputError, match=r"say trust_pickle=True"):
+    with pytest.raises(InputError, match=r"say `trust_pickle=True`"):
         read_program(path)
     assert network_hash(read_program(path, trust_pickle=True)) == network_hash(read_module(plain(), (4,)))
 

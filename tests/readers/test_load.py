@@ -165,7 +165,7 @@ def test_channels_first_is_noticed_and_noted() -> None:
     )
     # Three channels, three rows: which axis is which is not to be seen from the sizes.
     own = linear((3, 3, 5))
-    with pytest.raises(InputError, match=r"would be mixed up\. layout=\"NHWC\" \(--layout NHWC\) turns their axes"):
+    with pytest.raises(InputError, match=r"would be mixed up\. `layout=\"NHWC\"` turns their axes"):
         load(own, (3, 5, 3))
     x = torch.randn(2, 3, 5, 3)
     said = load(own, (3, 5, 3), layout="NHWC", mean=[1.0, 2.0, 3.0])
@@ -213,7 +213,7 @@ def test_one_channel_changes_no_order() -> None:
 
 def test_two_axes_that_changed_places_are_not_guessed() -> None:
     for options in ({}, {"layout": "NCHW"}):
-        with pytest.raises(InputError, match=r'layout="NHWC" .*turns their axes round; .*input_shape=\(6,\)'):
+        with pytest.raises(InputError, match=r'layout="NHWC".*turns their axes round; .*input_shape=\(6,\)'):
             load(linear((2, 3)), (3, 2), **options)
     x = torch.randn(2, 3, 2)
     assert torch.equal(load(linear((2, 3)), (3, 2), layout="NHWC")(x), linear((2, 3))(x.transpose(1, 2)))

@@ -66,7 +66,7 @@ def test_what_labels_mean(own: Any, told: Any, used: tuple[str, ...], kind: str)
             run_dataset(called(own), data, Path(folder) / "run", settings)
         except InputError as error:
             assert not good, error
-            assert "--class-names" in str(error) or "choose among what both have" in str(error)
+            assert "class_names" in str(error) or "choose among what both have" in str(error)
             return
         assert good
         certs = er.Certificates.load(Path(folder) / "run")
@@ -91,7 +91,7 @@ def test_text_labels_of_a_model_without_names_are_refused(tmp_path: Path) -> Non
     assert "12 of 12" in good("certify", "--resume", "--out", tmp_path / "run").stdout
     for wrong in ("cat,dog", "cat,cat,dog", "cat,dog,newt,eel"):
         said = refused(*given, "--class-names", wrong, "--out", tmp_path / "none")
-        assert "class_names (--class-names) must be 3 different names, one for each output" in said
+        assert "--class-names must be 3 different names, one for each output" in said
     assert "must be names of the network's outputs" in refused(*given, "--class-names", "", "--out", tmp_path / "none")
     (tmp_path / "run.toml").write_text('class-names = ["dog", "cat", "newt"]\n')
     good(*given, "--config", tmp_path / "run.toml", "--out", tmp_path / "toml")

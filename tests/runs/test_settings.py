@@ -1,14 +1,18 @@
 """Settings: the same values from flags, files and runs; what cannot be used is refused by name."""
 
-import dataclasses
+import inspect
 import json
 
 import pytest
+from small import network
 
-from elbowroom.certify import SOLVERS
+import elbowroom as er
+from elbowroom.certify import PRECISIONS, SOLVERS
 from elbowroom.errors import InputError
+from elbowroom.readers.load import LAYOUTS, TASKS, load
 from elbowroom.runs import settings as module
-from elbowroom.runs.settings import Settings, read_config
+from elbowroom.runs.problem import arguments
+from elbowroom.runs.settings import OPTIONS, Settings, read_config
 from elbowroom.search.bounds.propagate import METHODS
 
 # name, text of a flag (a list where it may be repeated), the same in a file, what is kept
@@ -97,15 +101,53 @@ def test_what_is_refused(name, value, words):
         Settings.of({name: value})
 
 
-def test_every_setting_has_its_values():
-    names = [field.name for field in dataclasses.fields(Settings)]
-    assert list(module._VALUES) == names
-    assert set(module._CLAIM) <= set(names)
-    assert set(Settings().claim()) == set(module._CLAIM)
+def test_kinds_of_settings():
+    """What a run must not change, what it stores, and how a model is read."""
+    assert set(Settings().claim()) == {
+        "predicted", "within", "region", "domain", "max_eps", "frozen", "importance", "bounds", "margin", "solver",
+        "solver_options", "delta", "precision", "deployed",
+    }  # fmt: skip
+    assert set(Settings().plain()) - set(Settings().stored()) == {
+        "trust_pickle", "device", "memory", "batch", "engine", "workers", "address"
+    }  # fmt: skip
+    told = set(inspect.signature(load).parameters) - {"model", "features", "classes", "trust_pickle"}
+    assert set(Settings().reading()) == told
 
 
-def test_the_names_are_those_of_certify():
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
+def test_help_names_choices_and_defaults_are_values(option):
+    assert all(name in option.help for name in option.choices) and "{" not in option.help
+    if option.default is not None:
+        assert option.parse(option.default) == option.default
+    assert option.kind in (module.CLAIM, module.READING, module.MOMENT, module.PLAIN)
+
+
+def test_choices_are_those_of_the_registries():
     assert set(module.BOUNDS) == set(METHODS) and set(module.SOLVERS) == set(SOLVERS)
+    assert OPTIONS["precision"].choices == tuple(PRECISIONS)
+    assert (OPTIONS["layout"].choices, OPTIONS["task"].choices) == (LAYOUTS, TASKS)
+
+
+# Settings of the claim that no parameter of `certify` has the name and the default of, and why.
+OTHERWISE = {
+    "predicted": "labels=None is this: then what the network decides is to stay",
+    "within": "becomes spec, from the outputs at each input",
+    "region": "a shape; Box() where none is given, as the name box is",
+    "solver_options": "fields of the solver object",
+}
+
+
+def test_settings_of_the_claim_are_parameters_of_certify():
+    parameters = inspect.signature(er.certify).parameters
+    for name, value in Settings().claim().items():
+        same = name in parameters and parameters[name].default == value
+        assert same != (name in OTHERWISE), f"{name}: a gap, or an excuse that is not needed"
+    assert set(OTHERWISE) <= set(Settings().claim())
+
+
+def test_a_run_tells_certify_all_that_it_can_be_told():
+    told = set(arguments(Settings(device="cpu"), network()))
+    assert told | {"net", "x", "labels", "spec", "prior"} == set(inspect.signature(er.certify).parameters)
 
 
 def test_files(tmp_path):
@@ -129,7 +171,7 @@ def test_the_task_follows_from_the_tolerance():
     assert Settings().settled() == Settings()
     assert Settings(within=0.1).settled() == Settings(within=0.1, task="regression").settled()
     assert Settings(within=0.1).settled().task == "regression"
-    with pytest.raises(InputError, match="say how closely with --within"):
+    with pytest.raises(InputError, match="say how closely with `within=TOL`"):
         Settings(task="regression").settled()
-    with pytest.raises(InputError, match="leave out --task classification, or --within"):
+    with pytest.raises(InputError, match="leave out `task='classification'`, or `within`"):
         Settings(task="classification", within=0.1).settled()

@@ -23,9 +23,11 @@ from elbowroom.network.graph import About, Network, Origin
 from elbowroom.report import progress
 from elbowroom.report import runs as show
 from elbowroom.report.digits import at_most, between, near
+from elbowroom.runs.one_input import feature_names, one_input
 from elbowroom.runs.runner import Start, run_dataset
 from elbowroom.runs.settings import Settings
-from elbowroom.runs.summary import Found, Tally, cap_in_words, summarise
+from elbowroom.runs.status import status_of
+from elbowroom.runs.summary import Found, Tally, cap_in_words, found_by, summarise, summary_of
 
 NET = network()
 NAMED = Network(NET.nodes, NET.decision, About(("age [a]", "income\x1b[31m"), ("low", "middle", "high")))
@@ -48,7 +50,7 @@ def finished(tmp_path_factory):
 
 def test_numbers(finished):
     certs = er.Certificates.load(finished.folder)
-    found = show.summary_of(finished)
+    found = summary_of(finished)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     good = certs.certified
     assert found["status"] == {"certified": 12, "misclassified": 1, "not_certified": 0, "nonfinite": 1, "error": 2}
@@ -67,7 +69,7 @@ def test_numbers(finished):
 
 
 def test_words(finished, capsys):
-    show.show_summary(show.summary_of(finished))
+    show.show_summary(summary_of(finished))
     said = capsys.readouterr().out
     lines = said.splitlines()
     assert lines[0].split() == ["accuracy", "uniform", "non-uniform", "ratio", "certified"]
@@ -83,7 +85,7 @@ def test_examples_are_few():
     certs = er.certify(NET, points(9), (labels_for(NET, points(9)) + 1) % 3)
     tally.add(certs)
     assert [k for k, _ in tally.examples["misclassified"]] == [0, 1, 2]
-    found = summarise(tally, Plan(9, 9), Found("Box", "Box", None, []))
+    found = summarise(tally, Plan(9, 9), Found("Box", "half-width", "Box", None, []))
     assert found["ratio"] is None and found["ratios"] is None and found["uniform"] is None
     assert found["accuracy"] == 0 and found["cap"] == "not stated"
 
@@ -103,7 +105,7 @@ def test_caps(settings, words):
 
 def test_one_input(finished, capsys):
     certs = er.Certificates.load(finished.folder)
-    found = show.one_input(finished, 8)
+    found = one_input(finished, 8)
     assert found["name"] == "row 8" and found["status"] == "certified" and found["class"] in ("low", "middle", "high")
     extents = [f["half_width"] for f in found["features"]]
     assert extents == sorted(extents) == sorted(certs.eps[8].tolist())
@@ -124,15 +126,15 @@ def test_one_input(finished, capsys):
 
 
 def test_inputs_without_a_certificate(finished, capsys):
-    show.show_input(show.one_input(finished, 7), 20)
+    show.show_input(one_input(finished, 7), 20)
     assert capsys.readouterr().out.startswith("input 7 (row 7): error\nnot \\x07 readable\nlabel: ")
     with pytest.raises(InputError, match=r"has no certificate of input 16$"):
-        show.one_input(finished, 16)
+        one_input(finished, 16)
 
 
 def test_frozen_features_come_last(tmp_path):
     run_dataset(NET, dataset(points(2)), tmp_path, Settings.of({"frozen": ["0"], "device": "cpu"}))
-    found = show.one_input(Run.open(tmp_path), 1)
+    found = one_input(Run.open(tmp_path), 1)
     assert [f["number"] for f in found["features"]] == [1, 0]
     assert found["features"][1]["half_width"] == 0
 
@@ -141,8 +143,8 @@ def test_frozen_features_come_last(tmp_path):
 def test_saved_certificates_of_other_shapes(tmp_path, capsys, region):
     er.certify(NET, points(3), region=region).save(tmp_path)
     run = Run.open(tmp_path)
-    show.show_summary(show.summary_of(run))
-    show.show_input(show.one_input(run, 2), 5)
+    show.show_summary(summary_of(run))
+    show.show_input(one_input(run, 2), 5)
     said = capsys.readouterr().out
     assert "cap on eps: not stated" in said and "input 2: certified" in said
     assert ("feature 0" if region.basis is None else "direction 0") in said
@@ -156,7 +158,7 @@ def test_coordinates_along_directions(tmp_path):
     basis = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=torch.float64)
     x = points(2)
     er.certify(NET, x, region=er.Oblique(basis)).save(tmp_path)
-    found = show.one_input(Run.open(tmp_path), 1)
+    found = one_input(Run.open(tmp_path), 1)
     values = {f["feature"]: f["value"] for f in found["features"]}
     assert values == pytest.approx({f"direction {k}": float(x[1] @ basis[:, k].numpy()) for k in range(2)})
 
@@ -168,7 +170,7 @@ def test_ends_along_directions(tmp_path):
     certs.save(tmp_path)
     assert certs.certified.all() and bool((certs.center != certs.x).any())
     for k in range(4):
-        features = sorted(show.one_input(Run.open(tmp_path), k)["features"], key=lambda f: f["number"])
+        features = sorted(one_input(Run.open(tmp_path), k)["features"], key=lambda f: f["number"])
         lower, upper = (torch.tensor([f[end] for f in features], dtype=torch.float64) for end in ("lower", "upper"))
         torch.testing.assert_close((lower + upper) / 2, certs.center[k] @ basis)
         torch.testing.assert_close((upper - lower) / 2, certs.eps[k])
@@ -185,17 +187,17 @@ def test_the_origin_is_told_as_stated(tmp_path, capsys):
     er.certify(net, points(3)).save(tmp_path)
     run = Run.open(tmp_path)
     told = "model.onnx (sha256 abababababab), with mean 0.5,0.25, decision max\n  a softmax was left off\n  compared\n"
-    show.show_status(show.status_of(run))
+    show.show_status(status_of(run))
     assert f"origin (as the run states it): {told}" in capsys.readouterr().out
-    show.show_summary(show.summary_of(run))
+    show.show_summary(summary_of(run))
     assert capsys.readouterr().out.endswith(f"and its origin:\n  {told}")
-    assert show.summary_of(run)["origin"][1:] == ["a softmax was left off", "compared"]
+    assert summary_of(run)["origin"][1:] == ["a softmax was left off", "compared"]
 
 
 def test_what_a_run_states_of_itself_can_be_printed(finished, capsys):
     """Names of data are text from a file like any other."""
     data = {**finished.plan.data, "name": "data\x1b[2J"}
-    show.show_status(show.status_of(dataclasses.replace(finished, plan=dataclasses.replace(finished.plan, data=data))))
+    show.show_status(status_of(dataclasses.replace(finished, plan=dataclasses.replace(finished.plan, data=data))))
     assert "data: data\\x1b[2J\n" in capsys.readouterr().out
 
 
@@ -208,7 +210,7 @@ def test_specifications_are_told(tmp_path, capsys):
         certs = er.certify(net, x, spec=spec)
         certs.save(tmp_path)
         k = int(certs.certified.nonzero()[0])
-        show.show_input(show.one_input(Run.open(tmp_path), k), 5)
+        show.show_input(one_input(Run.open(tmp_path), k), 5)
         said = capsys.readouterr().out
         assert words in said and "label" not in said
 
@@ -216,9 +218,9 @@ def test_specifications_are_told(tmp_path, capsys):
 def test_execution_is_told(tmp_path, capsys):
     er.certify(NET, points(2), deployed="float32").save(tmp_path)
     run = Run.open(tmp_path)
-    show.show_summary(show.summary_of(run))
+    show.show_summary(summary_of(run))
     assert "region Box, for the network as executed in float32; sizes" in capsys.readouterr().out
-    show.show_input(show.one_input(run, 0), 5)
+    show.show_input(one_input(run, 0), 5)
     assert ", for the network as executed in float32\n" in capsys.readouterr().out
 
 
@@ -250,29 +252,29 @@ def test_printed_numbers_are_rounded_inwards():
 def test_extents_have_their_names(tmp_path, capsys, region, head, sizes):
     given = Settings.of({"region": region, "domain": [-2, 2], "device": "cpu"})
     run = run_dataset(NET, dataset(points(2)), tmp_path, given).run
-    show.show_summary(show.summary_of(run))
+    show.show_summary(summary_of(run))
     said = capsys.readouterr().out
     assert f"geometric mean of an input's {sizes}, then" in said
     cut = head == "half-width"
     assert ("may stick out of the domain; they are certified whole" in said) == (not cut)
-    show.show_input(show.one_input(run, 1), 5)
+    show.show_input(one_input(run, 1), 5)
     said = capsys.readouterr().out
     assert head in said and f"geometric mean of the {sizes} " in said
     assert ("how far it may move while all others stay" in said) == (not cut) == ("half" not in said)
 
 
 def test_what_accuracy_leaves_out_is_said(tmp_path, finished, capsys):
-    show.show_summary(show.summary_of(finished))
+    show.show_summary(summary_of(finished))
     assert "accuracy: of the 13 inputs that were tried; 3 could not be (see below)" in capsys.readouterr().out
     whole = run_dataset(NET, dataset(points(3), labels_for(NET, points(3))), tmp_path, Settings(device="cpu")).run
-    show.show_summary(show.summary_of(whole))
+    show.show_summary(summary_of(whole))
     said = capsys.readouterr().out
     assert "100.00%" in said and "accuracy: " not in said
 
 
 def test_names_of_places():
     def names(shape):
-        return show.feature_names(Network.chain(shape, [ops.Reshape((math.prod(shape),))]))
+        return feature_names(Network.chain(shape, [ops.Reshape((math.prod(shape),))]))
 
     assert names((3,)) == ["feature 0", "feature 1", "feature 2"]
     assert names((2, 2)) == ["row 0, column 0", "row 0, column 1", "row 1, column 0", "row 1, column 1"]
@@ -284,7 +286,7 @@ def test_names_of_places():
 
 
 def test_status(finished, tmp_path, capsys):
-    found = show.status_of(finished)
+    found = status_of(finished)
     assert (found["done"], found["inputs"], found["parts_done"], found["complete"]) == (16, 16, 3, True)
     show.show_status(found)
     assert capsys.readouterr().out.endswith("done: 16 of 16 inputs (100%), 3 of 3 parts\ncomplete\n")
@@ -296,28 +298,28 @@ def test_status(finished, tmp_path, capsys):
         Settings.of({"part_rows": 2, "device": "cpu", "data": "points.npy"}),
         stop=iter([False, True]).__next__,
     ).run
-    show.show_status(show.status_of(run))
+    show.show_status(status_of(run))
     said = capsys.readouterr().out
     assert "done: 2 of 4 inputs (50%), 1 of 2 parts" in said
     assert said.endswith(f"not running; go on with: elbowroom certify --resume --out '{folder}'\n")
     own = dataclasses.replace(run, plan=dataclasses.replace(run.plan, settings=Settings().stored()))
-    assert show.status_of(own)["resume"] is None
+    assert status_of(own)["resume"] is None
     with locked(folder):
         old = time.time() - 200
         os.utime(folder / "lock", (old, old))
         os.utime(folder / "parts" / "part-00000.parquet", (old - 9, old - 9))
-        found = show.status_of(run)
+        found = status_of(run)
         assert found["running_seconds"] == pytest.approx(200, abs=5)
         show.show_status(found)
         said = capsys.readouterr().out
         assert "running: process " in said and ": at work on its first part, 3 min so far\n" in said
         os.utime(folder / "parts" / "part-00000.parquet", (old + 110, old + 110))
-        show.show_status(show.status_of(run))
+        show.show_status(status_of(run))
     assert "(3 min): at work, its last part was done 2 min ago\n" in capsys.readouterr().out
-    show.show_summary(show.summary_of(run))
+    show.show_summary(summary_of(run))
     assert capsys.readouterr().out.startswith("incomplete: 2 of 4 inputs so far\n")
     with pytest.raises(InputError, match="no certificate of input 3, and 2 inputs are still to be certified"):
-        show.one_input(run, 3)
+        one_input(run, 3)
 
 
 # --- the way
@@ -350,10 +352,10 @@ def test_notes_and_warnings_of_a_run_are_told(finished, capsys):
     noted = dataclasses.replace(finished, plan=dataclasses.replace(finished.plan, notes=notes))
     assert progress.warnings(begun(noted)) == notes[1:] and not progress.warnings(begun(finished))
     assert notes[0] in progress.introduction(begun(noted)) and notes[1] not in progress.introduction(begun(noted))
-    found = summarise(Tally(), noted.plan, show.found_by(noted))
+    found = summarise(Tally(), noted.plan, found_by(noted))
     show.show_summary(found)
     assert capsys.readouterr().out.splitlines()[:2] == [notes[0], "warning: hardly \\x07 ever right"]
-    assert found["notes"] == notes and show.summary_of(finished)["notes"] == []
+    assert found["notes"] == notes and summary_of(finished)["notes"] == []
 
 
 def test_lines(finished, capsys, monkeypatch):

@@ -15,7 +15,7 @@ from elbowroom.search.regions.box import Box, Uniform
 from elbowroom.search.regions.ellipsoid import Ellipsoid
 from elbowroom.search.regions.l1 import L1
 from elbowroom.search.regions.oblique import Oblique
-from elbowroom.search.regions.registry import REGIONS
+from elbowroom.search.regions.registry import REGIONS, region_named
 
 BASIS = torch.linalg.qr(torch.tensor([[1.0, 0.5, 0.2], [-0.3, 1.0, 0.4], [0.1, -0.6, 1.0]]).double()).Q
 SHAPES = {
@@ -87,7 +87,7 @@ LACKS = {Oblique: "needs a matrix"}
 def test_every_shape_is_registered_or_has_an_excuse():
     for module in pkgutil.iter_modules(regions.__path__):
         importlib.import_module(f"{regions.__name__}.{module.name}")
-    known = {type(make()) for make in REGIONS.values()}
+    known = {type(region_named(name)) for name in REGIONS}
     shapes = {shape for shape in Region.__subclasses__() if shape.__module__.startswith(regions.__name__)}
     assert shapes - known - set(LACKS) == set(), "neither registered nor excused"
     assert set(LACKS) & known == set() and set(LACKS) <= shapes, "a stale excuse"
@@ -97,7 +97,7 @@ def test_every_shape_is_registered_or_has_an_excuse():
 
 def test_shapes_are_told_apart_by_their_names():
     made = [
-        *(make() for make in REGIONS.values()),
+        *map(region_named, REGIONS),
         *(Oblique(BASIS, inner) for inner in SHAPES.values() if inner.basis is None),
     ]
     names = [shape.name for shape in made]

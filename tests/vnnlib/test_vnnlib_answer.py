@@ -21,14 +21,13 @@ from hypothesis import strategies as st
 
 import elbowroom as er
 from elbowroom.claim.specification import Specification
-from elbowroom.commands.verify import load_for
+from elbowroom.commands.verify import verify
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.readers.onnx.write import write_onnx
-from elbowroom.verify import answer
 from elbowroom.verify import split as searching
-from elbowroom.vnnlib import Answer, Case, Query, box_query, parse_query, read_query, run_verify
+from elbowroom.vnnlib import Answer, Case, Query, answer, box_query, load_for, parse_query, read_query
 from proof.exact import values
 from support import cases, mlp, networks, normal
 
@@ -370,10 +369,10 @@ def test_run_a_query(
 ) -> None:
     path = model.with_name("q.vnnlib")
     path.write_text(QUERY + f"(assert {unsafe_outputs})")
-    assert run_verify(model, path, boxes=50) == code
+    assert verify(model, vnnlib=path, boxes=50) == code
     shown = capsys.readouterr().out
     assert all(w in shown for w in words), shown
-    assert run_verify(model, path, boxes=50, json=True) == code
+    assert verify(model, vnnlib=path, boxes=50, json=True) == code
     found = json.loads(capsys.readouterr().out)
     assert found["vnnlib"] == {0: "unsat", 1: "sat", 3: "unknown"}[code] and found["cases"][0]["boxes"] >= 1
     assert (found["counterexample"] is not None) == (code == 1)
@@ -382,11 +381,11 @@ def test_run_a_query(
 
 
 def test_run_a_box(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_verify(model, lower="0,1", upper="1,2") == 0
-    assert run_verify(model, lower="-1", upper="1.5") == 1
-    assert run_verify(model, lower="0.5", upper="1", label=1) == 1
+    assert verify(model, lower="0,1", upper="1,2") == 0
+    assert verify(model, lower="-1", upper="1.5") == 1
+    assert verify(model, lower="0.5", upper="1", label=1) == 1
     np.save(model.with_name("low.npy"), np.array([0.0, 1.0], dtype=np.float32))
-    assert run_verify(model, lower=str(model.with_name("low.npy")), upper="2", decision="min") == 0
+    assert verify(model, lower=str(model.with_name("low.npy")), upper="2", decision="min") == 0
     assert "holds" in capsys.readouterr().out
 
 
@@ -402,19 +401,19 @@ def test_run_a_box(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ({"lower": "none.npy", "upper": "1"}, "cannot read none.npy"),
         ({"lower": "0", "upper": "1", "label": 7}, "labels must lie in"),
         ({"vnnlib": "none.vnnlib"}, "cannot read none.vnnlib"),
-        ({"vnnlib": "q.vnnlib", "lower": "0", "mean": 0.5}, "leave off lower, mean"),
+        ({"vnnlib": "q.vnnlib", "lower": "0", "mean": 0.5}, "leave off --lower, --mean"),
     ],
 )
 def test_run_errors(model: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        run_verify(model, **options)
+        verify(model, **options)
 
 
 def test_arrays_of_objects_are_not_read(model: Path) -> None:
     path = model.with_name("low.npy")
     np.save(path, np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(InputError, match="must be a number"):
-        run_verify(model, lower=str(path), upper="1")
+        verify(model, lower=str(path), upper="1")
 
 
 def test_a_softmax_is_left_off_only_where_outputs_are_compared(tmp_path: Path) -> None:

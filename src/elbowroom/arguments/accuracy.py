@@ -50,15 +50,14 @@ class Accuracy:
         little = self.right / self.count < self.chance + _LITTLE * (1 - self.chance)
         return little or _at_least(self.right, self.count, 1 / self.n_classes) > _LEVEL
 
-    @property
-    def warning(self) -> str:
-        """What to look at."""
+    def warning(self, class_names: str = "classes", no_labels: str = "labels=None") -> str:
+        """What to look at; `class_names`, `no_labels`: how its caller is told names of classes, and no labels."""
         return (
             f"the network gets only {self.right:,} of {self.count:,} right, hardly more than by chance; usually the "
             "inputs or the labels are not what it was trained on. Look at: the order of the features' columns; the "
-            "layout of images (layout, --layout); what the model expects of its inputs (scale, mean, std: --scale, "
-            "--mean, --std); the order of the classes (classes, --class-names); which output decides (decision, "
-            "--decision max or min). Without labels (--predicted), what the network decides is certified"
+            "layout of images (`layout`); what the model expects of its inputs (`scale`, `mean`, `std`); the order of "
+            f"the classes (`{class_names}`); which output decides (`decision='max'` or min). Without labels "
+            f"(`{no_labels}`), what the network decides is certified"
         )
 
 
@@ -69,7 +68,7 @@ def warn_near_chance(net: Network, outputs: Tensor, labels: Tensor | None) -> No
     known = outputs.isfinite().all(1)
     found = Accuracy.of(net.decide(outputs[known]).cpu().numpy(), labels[known].cpu().numpy(), net.n_outputs)
     if found.near_chance:
-        warn(found.warning)
+        warn(found.warning())
 
 
 def _at_least(right: int, count: int, chance: float) -> float:

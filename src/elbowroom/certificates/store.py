@@ -101,7 +101,7 @@ class Run:
             raise InputError(f"the network was changed since it was certified: its hash is {found}, not {stated}")
         claim = _claim(certs, net, shared_by_all(certs))
         kind = type(certs)
-        _refuse_too_much(cells_of(claim, kind), plan, "part_rows (--part-rows)")
+        _refuse_too_much(cells_of(claim, kind), plan, "`part_rows`")
         head: dict[str, Any] = {
             "format": FORMAT, "version": VERSION, "claim": claim, "plan": vars(plan), "packages": _packages()
         }  # fmt: skip

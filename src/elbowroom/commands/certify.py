@@ -1,65 +1,85 @@
-"""`elbowroom certify`: settings from flags and files, a model and data read, a run, and its summary."""
+"""`elbowroom certify`."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from elbowroom.certificates.store import HEADER, NETWORK, Run
-from elbowroom.data.dataset import Dataset
-from elbowroom.data.sources import TABLES, open_data
+import typer
+
+from elbowroom.commands.flags import takes
 from elbowroom.errors import InputError
-from elbowroom.network.file import load_network
-from elbowroom.network.graph import Network
-from elbowroom.readers.load import feature_names_of, load
-from elbowroom.report.progress import display
-from elbowroom.report.runs import found_by, how_to_go_on, show_summary
-from elbowroom.runs.interrupt import on_signals
-from elbowroom.runs.runner import run_dataset
-from elbowroom.runs.settings import Settings, read_config
-from elbowroom.runs.stored import stored_settings
-from elbowroom.runs.summary import summarise
+from elbowroom.runs.settings import OPTIONS, OUTPUT, read_config
 
 NOTHING_TRIED, INTERRUPTED = 1, 130
-_READING = ("input_shape", "mean", "std", "scale", "layout", "decision", "task")  # settings of how a model is read
 _STOPPING = "stopping when what is in progress is done; once more to stop at once and lose that"
+_USAGE = "elbowroom certify MODEL DATA --out RUN"
 
 
-def certify_command(
-    flags: dict[str, Any], out: Path | None, resume: bool, config: Path | None, quiet: bool, as_json: bool
+@takes(*OPTIONS, panels=True)
+def certify(
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the run; made if it is not there.",
+            rich_help_panel=OUTPUT,
+            show_default=False,
+            metavar="RUN",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the run in that folder, or begin it. Nothing is done twice. Flags of the machine, and "
+            "--trust-pickle, are given anew.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file with settings, named as the flags are (and model, data, out); flags win.",
+            rich_help_panel=OUTPUT,
+            show_default=False,
+            metavar="FILE",
+        ),
+    ] = None,
+    given: dict[str, Any],
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.", rich_help_panel=OUTPUT)
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.", rich_help_panel=OUTPUT)] = False,
 ) -> int:
-    """Runs it; the exit status."""
-    out, given, where = _given(flags, out, config)
-    settings, own_network = Settings.of(given, where), False
-    if resume and (settings.model is None or settings.data is None) and (out / HEADER).exists():
-        # What was not said is as it was when the run was begun; but for the machine and for trust, which no file gives.
-        stored = Settings.of(stored_settings(Run.open(out).plan) or {})
-        settings = dataclasses.replace(stored, **{name: getattr(settings, name) for name in given})
-        own_network = "model" not in given
-        changed = [name for name in _READING if name in given and getattr(settings, name) != getattr(stored, name)]
-        if own_network and changed:
-            raise InputError(
-                f"{', '.join(where(name) for name in changed)}: the run in {out} goes on with its own network, which "
-                "was read otherwise; choose another folder for a run of the model read so"
-            )
-    if resume and not given.keys() & {"model", "data"} and not (out / HEADER).exists():
-        raise InputError(f"{out} holds no run to go on with; begin one: elbowroom certify MODEL DATA --out RUN")
+    """Certify a whole data set into a folder, part by part; it may be interrupted and gone on with at any time.
+
+    Exit status 0: all inputs are done; 1: they are, but not one could be tried (unreadable, no finite numbers);
+    2: something is wrong; 130: interrupted in good order.
+    """
+    from elbowroom.certificates.store import HEADER
+    from elbowroom.report.plain import print_json
+    from elbowroom.report.progress import display
+    from elbowroom.report.runs import show_summary
+    from elbowroom.runs.interrupt import on_signals
+    from elbowroom.runs.opening import opened, settings_for
+    from elbowroom.runs.runner import run_dataset
+    from elbowroom.runs.status import how_to_go_on
+    from elbowroom.runs.summary import found_by, summarise
+
+    out, told, where = _told(given, out, config)
+    settings, own_network = settings_for(told, out, resume, where)
+    if resume and not told.keys() & {"model", "data"} and not (out / HEADER).exists():
+        raise InputError(f"{out} holds no run to go on with; begin one: {_USAGE}")
     if settings.data is None or (settings.model is None and not own_network):
-        raise InputError("give a model and data: elbowroom certify MODEL DATA --out RUN")
+        raise InputError(f"give a model and data: {_USAGE}")
     settings = settings.settled()
-    if own_network and not quiet and "data" not in given:
+    if own_network and not quiet and "data" not in told:
         print(f"going on with {out}: its own network, and the data that it names, {settings.data}", file=sys.stderr)
-    if own_network:
-        net = load_network(out / NETWORK)
-        data = _data(settings, net)
-    else:
-        data = _data(settings, settings.model)
-        net = _network(settings, data)
+    net, data = opened(settings, out if own_network else None)
     watch = display(quiet)
     try:
         with on_signals(_STOPPING) as stop:
@@ -70,28 +90,28 @@ def certify_command(
     finally:
         watch.end()
     summary = summarise(outcome.tally, outcome.run.plan, found_by(outcome.run))
-    if as_json:
-        print(json.dumps(summary, indent=1))
+    if json:
+        print_json(summary)
     elif not quiet:
         show_summary(summary)
-    if outcome.complete:
-        if summary["tried"]:
-            return 0
+    if not outcome.complete:
+        print(
+            f"elbowroom: stopped at {summary['done']:,} of {summary['inputs']:,} inputs, all saved; go on with: "
+            f"{how_to_go_on(out)}",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    if not summary["tried"]:
         print(
             f"elbowroom: not one of {summary['inputs']:,} inputs could be tried; why: elbowroom show "
             f"{shlex.quote(str(out))}",
             file=sys.stderr,
         )
         return NOTHING_TRIED
-    print(
-        f"elbowroom: stopped at {summary['done']:,} of {summary['inputs']:,} inputs, all saved; go on with: "
-        f"{how_to_go_on(out)}",
-        file=sys.stderr,
-    )
-    return INTERRUPTED
+    return 0
 
 
-def _given(
+def _told(
     flags: dict[str, Any], out: Path | None, config: Path | None
 ) -> tuple[Path, dict[str, Any], Callable[[str], str]]:
     """The folder, the values given by flag or file, and what to call one of them in a message."""
@@ -102,27 +122,4 @@ def _given(
     out = out or (Path(place) if place else None)
     if out is None:
         raise InputError("give the folder of the run: --out RUN")
-    return out, {**values, **flags}, lambda n: f"--{n.replace('_', '-')}" if n in flags else f"{config}: {n}"
-
-
-def _data(settings: Settings, model: Any) -> Dataset:
-    """`model`: whose features are looked for in a table, by name."""
-    assert settings.data is not None
-    is_table = Path(settings.data).suffix.lower() in TABLES
-    return open_data(
-        settings.data, settings.data_dir, label_column=settings.label_column,
-        feature_columns=settings.feature_columns, image_shape=settings.input_shape, key=settings.key,
-        features=feature_names_of(model, settings.trust_pickle) if is_table else None,
-    )  # fmt: skip
-
-
-def _network(settings: Settings, data: Dataset) -> Network:
-    try:
-        return load(
-            settings.model, data.shape, settings.mean, settings.std, settings.decision, scale=settings.scale,
-            layout=settings.layout, task=settings.task, trust_pickle=settings.trust_pickle,
-        )  # fmt: skip
-    except InputError as error:
-        if str(error).startswith(("input_shape ", "inputs of shape ")):  # which nobody may have given: it is the data's
-            raise InputError(f"{data.name} does not fit {settings.model}: {error}") from None
-        raise
+    return out, {**values, **flags}, lambda name: OPTIONS[name].flag if name in flags else f"{config}: {name}"

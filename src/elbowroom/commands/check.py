@@ -1,121 +1,57 @@
-"""`elbowroom check`: the parts of a run proved again, one after the other, so that a run of any size fits in memory."""
+"""`elbowroom check`."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any
 
-from elbowroom.certificates.result import STATUSES, Certificates
-from elbowroom.certificates.store import Run
-from elbowroom.errors import InputError
-from elbowroom.network.file import load_network
-from elbowroom.network.graph import Network, Origin
-from elbowroom.proof.recheck import CheckReport, check
-from elbowroom.runs.origin import described, read_again
+import typer
 
-PASSED, FAILED, INCOMPLETE = 0, 1, 3  # exit statuses
+from elbowroom.commands.flags import RunFolder, takes
+
+EXIT_STATUS = {"passed": 0, "failed": 1, "incomplete": 3}  # by verdict; 2 is for errors
 
 
-@dataclass
-class Outcome:
-    """What was found of a whole run. `network`: which network was proved, in lines; `origin`: where the run says its
-    network comes from. `margins`: of the inputs proved, number and smallest margin. `failures`: the inputs' numbers,
-    and why not. `missing`: still to be certified."""
+@takes("trust_pickle", trust_pickle="Read --model also where its file runs code.")
+def check(
+    run: RunFolder,
+    *,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Your model: read again as the run states, and refused if it gives another network.",
+            show_default=False,
+        ),
+    ] = None,
+    given: dict[str, Any],
+    network: Annotated[
+        Path | None,
+        typer.Option(help="The .elbowroom file they must speak of; default: the run's own.", show_default=False),
+    ] = None,
+    arithmetic: Annotated[str, typer.Option(help="float64, or arb: slow, by python-flint.")] = "float64",
+    deployed: Annotated[
+        str | None, typer.Option(help="float32: prove also the network as executed in float32.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> int:
+    """Prove every certificate of a run again.
 
-    network_hash: str
-    network: list[str]
-    origin: Origin | None
-    arithmetic: str
-    deployed: str | None
-    inputs: int = 0
-    missing: int = 0
-    claims: int = 0
-    proved: int = 0
-    seconds: float = 0.0
-    status: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STATUSES, 0))
-    margins: list[tuple[int, float]] = field(default_factory=list)
-    failures: list[tuple[int, str]] = field(default_factory=list)
-
-    def add(self, report: CheckReport, certs: Certificates) -> None:
-        self.inputs += len(report)
-        self.claims += int(report.checked.sum())
-        self.proved += int(report.passed.sum())
-        self.seconds += report.seconds
-        proved = report.passed.nonzero().squeeze(1).tolist()
-        self.margins += [(certs.number(k), float(report.margins[k].min())) for k in proved]
-        self.failures += [(certs.number(k), report.message[k]) for k in report.failures]
-        for name in STATUSES:
-            self.status[name] += certs.status.count(name)
-
-    @property
-    def code(self) -> int:
-        """The exit status: nothing proved, or a part that is missing, is no success."""
-        if self.failures:
-            return FAILED
-        return INCOMPLETE if self.missing or not self.proved else PASSED
-
-
-def check_run(
-    folder: Path,
-    network: Path | None = None,
-    arithmetic: str = "float64",
-    deployed: str | None = None,
-    model: Path | None = None,
-    trust_pickle: bool = False,
-) -> Outcome:
-    """Proves all that is there of a run.
-
-    `network`: file of the network it must speak of, by default its own. `model`: the model that network must be read
-    from, see `elbowroom.runs.origin`; `trust_pickle`: read it also where that runs code.
+    Without --model or --network, of the network in the run's own folder. Exit status 0: all are proved, and the run is
+    complete; 1: one or more are not proved; 2: something cannot be read, or is about another network; 3: there is
+    nothing to prove, or the run is incomplete.
     """
-    run = Run.open(folder)
-    net, lines = _network(run, network, model, trust_pickle)
-    outcome = None
-    with _progress(run.plan.inputs) as advance:
-        # No part at all is checked as well: the network may be the wrong one.
-        parts: list[tuple[int, ...]] = [(k,) for k in run.finished()]
-        for part in parts or [()]:
-            certs = run.read(*part)
-            report = check(certs, net, arithmetic, deployed, progress=advance)
-            if outcome is None:
-                stated = run.network.about.origin
-                outcome = Outcome(run.claim["network_hash"], lines, stated, report.arithmetic, report.deployed)
-            outcome.add(report, certs)
-    assert outcome is not None
-    outcome.missing = run.plan.inputs - outcome.inputs
-    return outcome
+    from elbowroom.certificates.store import Run
+    from elbowroom.report.checks import as_json, show
+    from elbowroom.report.plain import print_json
+    from elbowroom.report.progress import proving
+    from elbowroom.runs.check import check_run
 
-
-def _network(
-    run: Run, network: Path | None, model: Path | None, trust_pickle: bool
-) -> tuple[Network | None, list[str]]:
-    """The network to prove, where it is not the run's own, and what to say of it."""
-    if network is not None and model is not None:
-        raise InputError("give --model or --network, not both")
-    if model is not None:
-        return read_again(run, model, trust_pickle)
-    named = bool(run.network.about.features or run.network.about.classes)
-    names = ["names: of features and classes, as the run states them"] if named else []
-    if network is not None:
-        return load_network(network), [f"network: that of {network}", *names]
-    origin = run.network.about.origin
-    stated = "it does not say from where" if origin is None else f"it says that it was read from {described(origin)}"
-    return None, [f"network: the run's own; {stated}. To compare it with yours: --model FILE", *names]
-
-
-@contextmanager
-def _progress(inputs: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on stderr, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("proving again"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=inputs)
-        yield lambda count: bar.advance(task, count)
+    opened = Run.open(run)
+    with proving(opened.plan.inputs) as advance:
+        outcome = check_run(opened, network, arithmetic, deployed, model, progress=advance, **given)
+    code = EXIT_STATUS[outcome.verdict]
+    if json:
+        print_json(as_json(outcome, code))
+    else:
+        show(outcome)
+    return code

@@ -2,131 +2,65 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, Any
 
-import torch
-from torch import Tensor, nn
+import typer
 
-from elbowroom.data.embedded import Dataset, digits
+from elbowroom.commands.flags import takes
 from elbowroom.errors import InputError
-from elbowroom.machine.device import usable_device
-from elbowroom.network.file import SUFFIX, save_network
-from elbowroom.network.graph import Network
-from elbowroom.readers.load import load
-from elbowroom.training.train import ACTIVATIONS, PGD, accuracy_under, train
 
-DATA = ("digits", "mnist", "fashion-mnist", "svhn")
 _ATTACK = 0.05  # of the pixels' range: how far the attack that is reported moves them, where training knows of none
-_EVERY = 10.0  # seconds between lines
 
 
-def training_data(
-    name: str, data_dir: str | os.PathLike[str] | None = None, classes: Sequence[str | int] | None = None
-) -> tuple[Dataset, tuple[str, ...]]:
-    """Images of a set with pixels in [-1, 1], as the paper has them, and the names of their classes.
-
-    `classes`: only these, by name or number; they are then numbered 0, 1, ... in the order given.
-    """
-    if name not in DATA:
-        raise InputError(f"networks are trained on {', '.join(DATA)}; {name!r} is none of these")
-    if name == "digits":
-        data, names = digits(), tuple(str(k) for k in range(10))
-    else:
-        data, names = _standard(name, data_dir)
-    if classes is None:
-        return data, names
-    chosen = [_number_of(c, names) for c in classes]
-    if len(chosen) < 2 or len(set(chosen)) < len(chosen):
-        raise InputError(
-            f"a network tells two classes or more apart, each named once; got {', '.join(map(str, classes))}"
-        )
-    new = torch.full((len(names),), -1)
-    new[chosen] = torch.arange(len(chosen))
-    train_kept, test_kept = new[data.y_train] >= 0, new[data.y_test] >= 0
-    part = replace(
-        data,
-        name=f"{data.name} ({', '.join(names[k] for k in chosen)})",
-        x_train=data.x_train[train_kept],
-        y_train=new[data.y_train[train_kept]],
-        x_test=data.x_test[test_kept],
-        y_test=new[data.y_test[test_kept]],
-    )
-    return part, tuple(names[k] for k in chosen)
-
-
-def _standard(name: str, data_dir: str | os.PathLike[str] | None) -> tuple[Dataset, tuple[str, ...]]:
-    from elbowroom.data.standard import SETS, load_standard
-
-    def read(split: str) -> tuple[Tensor, Tensor]:
-        x, y = load_standard(name, split, data_dir)
-        return torch.from_numpy(x).flatten(1).float() / 127.5 - 1, torch.from_numpy(y)
-
-    known = SETS[name]
-    data = Dataset(known.title, *read("train"), *read("test"), -1.0, 1.0, known.shape)
-    return data, known.classes or tuple(str(k) for k in range(10))
-
-
-def _number_of(given: str | int, names: Sequence[str]) -> int:
-    text = str(given).strip()
-    folded = [n.casefold() for n in names]
-    if text.casefold() in folded:
-        return folded.index(text.casefold())
-    if text.isdecimal() and int(text) < len(names):
-        return int(text)
-    raise InputError(f"there is no class {text!r}; the classes are {', '.join(names)}")
-
-
-def as_network(
-    model: nn.Module, data: Dataset, classes: Sequence[str], low: float = -1.0, high: float = 1.0
-) -> Network:
-    """The model as a network that takes images of the data's shape with pixels in [low, high], and knows its classes.
-
-    The model was trained on pixels in [-1, 1]; other pixels are brought there in front of it.
-    """
-    flat = load(model, input_shape=(data.n_features,))
-    middle, half = (None, None) if (low, high) == (-1, 1) else ((low + high) / 2, (high - low) / 2)
-    net = load(flat, input_shape=data.shape, mean=middle, std=half, classes=classes)
-    about = replace(net.about, notes=(*net.about.notes, f"takes pixels in [{low:g}, {high:g}]"))
-    return Network(net.nodes, net.decision, about)
-
-
-def train_command(
-    name: str,
-    out: Path,
+@takes("data_dir", "device", data_dir="Folder of the sets; digits needs none.")
+def train(
+    data: Annotated[str, typer.Argument(help="digits, mnist, fashion-mnist or svhn.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The network's file; ends in .elbowroom.", show_default=False)],
     *,
-    data_dir: Path | None = None,
-    classes: str | None = None,
-    widths: str = "100,100,100",
-    channels: str | None = None,
-    activation: str = "relu",
-    epochs: int = 100,
-    rate: float = 1e-4,
-    weight_decay: float = 1e-4,
-    batch: int = 100,
-    decay_rate: bool = False,
-    tau: float | None = None,
-    steps: int = 20,
-    step: float = 0.25,
-    random_start: bool = True,
-    ramp: int = 0,
-    clip: bool = True,
-    pixels: str = "0,1",
-    seed: int = 0,
-    device: str | None = None,
-    quiet: bool = False,
-) -> Path:
-    """Trains a network and saves it as `out`; says how it goes, and its accuracy as it is and under attack.
+    given: dict[str, Any],
+    classes: Annotated[
+        str | None, typer.Option(help="Only these, by name or number: 1,7.", show_default=False, metavar="A,B,...")
+    ] = None,
+    widths: Annotated[str, typer.Option(help="Neurons of each hidden layer.", metavar="N,N,...")] = "100,100,100",
+    channels: Annotated[
+        str | None,
+        typer.Option(help="Convolutions (4x4, stride 2) in front.", show_default=False, metavar="N,N,..."),
+    ] = None,
+    activation: Annotated[
+        str, typer.Option(help="relu, leaky-relu, relu6, hardtanh, sigmoid, tanh, arctan, elu, softplus, silu or gelu.")
+    ] = "relu",
+    epochs: Annotated[int, typer.Option(min=1)] = 100,
+    batch: Annotated[int, typer.Option(min=1)] = 100,
+    rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 1e-4,
+    decay_rate: Annotated[bool, typer.Option("--decay-rate", help="Let the rate fall to zero along a cosine.")] = False,
+    weight_decay: Annotated[float, typer.Option(min=0.0)] = 1e-4,
+    tau: Annotated[
+        float | None,
+        typer.Option(
+            help="Train against PGD that moves each pixel by up to this, in the units of --pixels.", show_default=False
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Of PGD.", min=1)] = 20,
+    step: Annotated[float, typer.Option(help="Of PGD, as a share of tau.")] = 0.25,
+    random_start: Annotated[bool, typer.Option(help="PGD starts from a random point.")] = True,
+    ramp: Annotated[int, typer.Option(help="Epochs over which tau grows to its full size.", min=0)] = 0,
+    clip: Annotated[bool, typer.Option(help="PGD keeps pixels in their range.")] = True,
+    pixels: Annotated[
+        str, typer.Option(help="Range the saved network takes; -1,1 is the paper's.", metavar="LOW,HIGH")
+    ] = "0,1",
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+) -> None:
+    """Train a network, normally or against PGD, and save it in one file; the defaults are the paper's authors'."""
+    from elbowroom.machine.device import usable_device
+    from elbowroom.network.file import SUFFIX, save_network
+    from elbowroom.report.progress import training
+    from elbowroom.training.sets import as_network, training_data
+    from elbowroom.training.train import ACTIVATIONS, PGD, accuracy_under
+    from elbowroom.training.train import train as fit
 
-    `tau`: train against PGD that moves every pixel by up to this, in the units of `pixels`; `step`: of one of its
-    `steps`, as a share of tau; `ramp`: epochs over which tau grows to its full size; `clip`: whether PGD keeps pixels
-    in their range. `pixels`: "low,high", the range the saved network takes.
-    """
     if out.suffix != SUFFIX:
         raise InputError(f"the network is saved as one file with the ending {SUFFIX}; {out} has another")
     if out.exists():
@@ -137,8 +71,8 @@ def train_command(
     half = (high - low) / 2
     hidden, maps = _numbers(widths, "widths"), _numbers(channels or "", "channels")
     adversary = None if tau is None else PGD(tau / half, steps, step, random_start, ramp, clip)
-    where = usable_device(device)
-    data, names = training_data(name, data_dir, None if classes is None else classes.split(","))
+    where = usable_device(given.get("device"))
+    images, names = training_data(data, given.get("data_dir"), None if classes is None else classes.split(","))
 
     def say(text: str) -> None:
         if not quiet:
@@ -146,47 +80,26 @@ def train_command(
 
     layers = "-".join(str(n) for n in (*(f"conv {c}" for c in maps), *hidden, len(names)))
     against = "" if tau is None else f", against PGD of {steps} steps with tau {tau:g}"
-    say(f"{data.name}: {len(data.x_train):,} images to train on, {len(data.x_test):,} to test; {layers}, {activation}")
+    sizes = f"{len(images.x_train):,} images to train on, {len(images.x_test):,} to test"
+    say(f"{images.name}: {sizes}; {layers}, {activation}")
     say(f"{epochs} epochs in batches of {batch}, rate {rate:g}, weight decay {weight_decay:g}{against}; on {where}")
     started = time.perf_counter()
-    with _progress(epochs, quiet) as progress:
-        model, report = train(
-            hidden, data, channels=maps, activation=ACTIVATIONS[activation], epochs=epochs, rate=rate,
+    with training(epochs, quiet) as progress:
+        model, report = fit(
+            hidden, images, channels=maps, activation=ACTIVATIONS[activation], epochs=epochs, rate=rate,
             weight_decay=weight_decay, batch=batch, adversary=adversary, decay_rate=decay_rate, seed=seed, device=where,
             progress=progress,
         )  # fmt: skip
     say(f"trained in {time.perf_counter() - started:.1f} s; the last epoch's mean loss was {report.losses[-1]:.4g}")
     by = adversary or PGD(2 * _ATTACK, steps, step)
-    right = accuracy_under(model.to(where), data.x_test.to(where), data.y_test.to(where), by, data.low, data.high)
-    net = as_network(model.cpu(), data, names, low, high)
+    tested = images.x_test.to(where), images.y_test.to(where)
+    right = accuracy_under(model.to(where), *tested, by, images.low, images.high)
+    net = as_network(model.cpu(), images, names, low, high)
     out.parent.mkdir(parents=True, exist_ok=True)
     save_network(net, out)
     say(f"accuracy: {report.train_accuracy:.2%} on training images, {report.test_accuracy:.2%} on test images")
     say(f"accuracy under PGD ({by.steps} steps, pixels moved by up to {by.tau * half:g}): {right:.2%} on test images")
     say(f"saved as {out}; it takes pixels in [{low:g}, {high:g}]")
-    return out
-
-
-@contextmanager
-def _progress(epochs: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, or a line every now and then where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("epoch"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
-    last = time.monotonic()
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("", total=epochs)
-
-        def show(done: int) -> None:
-            nonlocal last
-            bar.update(task, completed=done)
-            if not (quiet or console.is_terminal) and time.monotonic() - last > _EVERY:
-                last = time.monotonic()
-                print(f"epoch {done} of {epochs}", file=sys.stderr, flush=True)
-
-        yield show
 
 
 def _numbers(text: str, name: str) -> tuple[int, ...]:

@@ -1,159 +1,74 @@
-"""`run_verify`: what the command `elbowroom verify` does, from a model and a question to an exit code."""
+"""`elbowroom verify`."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
-import torch
-from torch import Tensor
+import typer
 
-from elbowroom.arguments.axes import keeps_axes
-from elbowroom.claim.query import Query, box_query
-from elbowroom.claim.specification import label_stays
+from elbowroom.commands.flags import Json, takes
 from elbowroom.errors import InputError
-from elbowroom.network.graph import Network
-from elbowroom.readers.load import load
-from elbowroom.verify.answer import BOXES, SECONDS, Answer, answer
-from elbowroom.vnnlib.read import read_query
+from elbowroom.runs.settings import OPTIONS, READING, Settings
 
-EXIT_CODES = {"holds": 0, "violated": 1, "unknown": 3}  # 2 is for errors
-COMPETITION = {"holds": "unsat", "violated": "sat", "unknown": "unknown"}  # the same in the words of VNN-LIB
-_COLOURS = {"holds": "green", "violated": "red", "unknown": "yellow"}
-_SHOWN = 20  # inputs, and outputs, of a counterexample that are printed
+EXIT_STATUS = {"holds": 0, "violated": 1, "unknown": 3}  # 2 is for errors
+# How the model is read. Its task is none of them: a box is asked about with a decision, and a query says what it is of.
+_READING = [name for name, option in OPTIONS.items() if option.kind == READING and name != "task"]
 
 
-def run_verify(
-    model: str | os.PathLike[str],
-    vnnlib: str | os.PathLike[str] | None = None,
-    lower: str | None = None,
-    upper: str | None = None,
-    label: int | None = None,
-    boxes: int = BOXES,
-    seconds: float = SECONDS,
-    json: bool = False,
-    **load_options: Any,
+@takes(*_READING, "trust_pickle", input_shape="Of one input, such as 1,28,28; default: the model's.")
+def verify(
+    model: Annotated[str, typer.Argument(help="The network: .onnx, .pt2, .elbowroom.", show_default=False)],
+    *,
+    vnnlib: Annotated[
+        Path | None, typer.Option(help="A VNN-LIB query about the model's inputs and outputs.", show_default=False)
+    ] = None,
+    lower: Annotated[
+        str | None,
+        typer.Option(help="Of a box: a number for all features, numbers with commas, or a .npy.", show_default=False),
+    ] = None,
+    upper: Annotated[str | None, typer.Option(help="Of a box, likewise.", show_default=False)] = None,
+    label: Annotated[
+        int | None,
+        typer.Option(help="The decision to prove on the box; default: that of its midpoint.", show_default=False),
+    ] = None,
+    boxes: Annotated[
+        int | None, typer.Option(help="Give up after so many pieces of the box.", show_default=False, min=1)
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Give up after this time.", show_default=False, min=0)] = None,
+    given: dict[str, Any],
+    json: Json = False,
 ) -> int:
-    """Answers a VNN-LIB query, or whether the decision is the same on a whole box; prints it and returns the exit code.
+    """Whether the decision is the same on a whole box, or the answer to a VNN-LIB query.
 
-    0: holds; 1: violated; 3: unknown. Errors are raised. `lower`, `upper`: a number for all features, numbers with
-    commas between them, or the path of a `.npy` file. `label`: the decision to prove on the box; default, the one at
-    its midpoint. `json`: print JSON. `load_options`: what `load` takes; a query is about the model's own inputs and
-    outputs, so only `trust_pickle` goes with it.
+    Exit status 0: it holds; 1: it is violated, and a counterexample is shown; 3: unknown; 2: something is wrong.
     """
-    if vnnlib is not None:
-        given = [name for name, value in {"lower": lower, "upper": upper, "label": label}.items() if value is not None]
-        given += [name for name, v in load_options.items() if v is not None and name != "trust_pickle"]
-        if given:
-            raise InputError(
-                f"a VNN-LIB query states its own box, of the model's own inputs: leave off {', '.join(given)}"
-            )
-        question = read_query(vnnlib)
-        net = load_for(question, model, bool(load_options.get("trust_pickle")))
-    else:
-        if lower is None or upper is None:
-            raise InputError("say what to verify: a VNN-LIB file, or a box by lower and upper")
-        net = load(model, **load_options)
-        low, high = _corner(net, lower, "lower"), _corner(net, upper, "upper")
-        if label is None:
-            with torch.no_grad():
-                label = int(net.decide(net(low[None] / 2 + high[None] / 2)))
-        question = box_query(low, high, label_stays(torch.tensor([label]), net.n_outputs, net.decision))
-        net.must_agree(torch.stack([low / 2 + high / 2, low, high]))
-    found = answer(net, question, boxes, seconds)
-    if json:
-        from json import dumps
+    from elbowroom.readers.load import load
+    from elbowroom.report.answers import as_json, show
+    from elbowroom.report.plain import print_json
+    from elbowroom.verify.answer import BOXES, SECONDS, answer
+    from elbowroom.verify.question import about_box, corner, load_for
+    from elbowroom.vnnlib.read import read_query
 
-        print(dumps(as_json(found), indent=1))
+    read = Settings.of(given, lambda name: OPTIONS[name].flag)
+    if vnnlib is not None:
+        box = {"--lower": lower, "--upper": upper, "--label": label}
+        more = [flag for flag, value in box.items() if value is not None]
+        more += [OPTIONS[name].flag for name in given if name != "trust_pickle"]
+        if more:
+            raise InputError(
+                f"a VNN-LIB query states its own box, of the model's own inputs: leave off {', '.join(more)}"
+            )
+        query = read_query(vnnlib)
+        net = load_for(query, model, read.trust_pickle)
+    elif lower is None or upper is None:
+        raise InputError("say what to verify: a query by --vnnlib, or a box by --lower and --upper")
+    else:
+        net = load(model, **read.reading(), trust_pickle=read.trust_pickle)
+        query, label = about_box(net, corner(net, lower, "lower"), corner(net, upper, "upper"), label)
+    found = answer(net, query, boxes or BOXES, SECONDS if seconds is None else seconds)
+    if json:
+        print_json(as_json(found))
     else:
         show(found, net, label)
-    return EXIT_CODES[found.verdict]
-
-
-def load_for(query: Query, model: Any, trust_pickle: bool = False) -> Network:
-    """The model as the query means it: its own inputs, and its own outputs.
-
-    A softmax at the end may be left off where the query only compares outputs, and only there.
-    """
-    return load(model, task=None if query.only_compares else "regression", trust_pickle=trust_pickle)
-
-
-def _corner(net: Network, text: str, name: str) -> Tensor:
-    """A corner as a user types it, of the network's input shape."""
-    try:
-        if Path(text).suffix == ".npy":
-            values = np.load(text, allow_pickle=False).astype(np.float64)
-        else:
-            values = np.array([float(part) for part in text.split(",")])
-    except OSError as error:
-        raise InputError(f"cannot read {text}: {error.strerror or error}") from None
-    except (ValueError, EOFError):
-        raise InputError(
-            f"{name} must be a number, numbers with commas between them or a .npy file, got {text[:60]!r}"
-        ) from None
-    if values.size not in (1, net.n_inputs):
-        raise InputError(f"{name} has {values.size} numbers; the network takes {net.n_inputs}")
-    if values.size > 1 and not keeps_axes(values.shape, net.input_shape):
-        shape = ",".join(map(str, values.shape))
-        raise InputError(
-            f"{name} has the shape {values.shape}; as {net.input_shape}, which the network takes, its values would be "
-            f"mixed up: --input-shape {shape} reads the model for inputs of that layout"
-        )
-    return torch.from_numpy(np.broadcast_to(values.reshape(-1), net.n_inputs).copy()).reshape(net.input_shape)
-
-
-def as_json(found: Answer) -> dict[str, Any]:
-    """The answer as a JSON object, with the counterexample in full."""
-    example = found.counterexample
-    return {
-        "verdict": found.verdict,
-        "vnnlib": COMPETITION[found.verdict],
-        "seconds": found.seconds,
-        "boxes": found.boxes,
-        "cases": [{"verdict": c.verdict, "why": c.why, "boxes": c.boxes, "proved": c.proved} for c in found.cases],
-        "counterexample": None if example is None else {
-            "case": len(found.cases) - 1,
-            "clause": example.clause,
-            "x": example.x.flatten().tolist(),
-            "outputs": example.outputs.tolist(),
-            "margin": example.margin,
-            "float32": example.float32,
-        },
-    }  # fmt: skip
-
-
-def show(found: Answer, net: Network, label: int | None = None) -> None:
-    """Prints the verdict, the reason, and the counterexample if there is one; `label`: the decision asked about."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(highlight=False)
-    verdict = found.verdict
-    count = "1 box" if found.boxes == 1 else f"{found.boxes:,} boxes"
-    console.print(
-        f"[{_COLOURS[verdict]}]{verdict}[/] ({COMPETITION[verdict]}), {count} in {found.seconds:.1f} s", soft_wrap=True
-    )
-    if label is not None:
-        named = "" if net.about.classes is None else f" ({escape(net.about.classes[label])})"
-        console.print(f"asked: is the decision {label}{named} on the whole box?", soft_wrap=True)
-    for number, case in enumerate(found.cases):
-        if case.verdict == verdict:
-            which = f"case {number}: " if len(found.cases) > 1 else ""
-            console.print(f"{which}{case.why}", soft_wrap=True)
-    example = found.counterexample
-    if example is None:
-        return
-    features = net.about.features or tuple(f"X_{k}" for k in range(net.n_inputs))
-    classes = net.about.classes or tuple(f"Y_{j}" for j in range(net.n_outputs))
-    for names, values in ((features, example.x.flatten().tolist()), (classes, example.outputs.tolist())):
-        for name, value in list(zip(names, values))[:_SHOWN]:
-            console.print(f"  {escape(name)} = {value!r}", soft_wrap=True)
-        if len(values) > _SHOWN:
-            console.print(f"  ... and {len(values) - _SHOWN} more (all of them with --json)")
-    shown = "shows it too" if example.float32 else "does not show it"
-    console.print(
-        f"unsafe by at least {example.margin:.3g} in real arithmetic; evaluated in float32 the network {shown}",
-        soft_wrap=True,
-    )
+    return EXIT_STATUS[found.verdict]

@@ -57,7 +57,7 @@ class MappedRows:
         return np.asarray(array[indices], dtype=np.float64)
 
 
-def open_npy(path: Path, image_shape: Sequence[int] | None) -> Dataset:
+def open_npy(path: Path, input_shape: Sequence[int] | None) -> Dataset:
     """Inputs `n x *shape` without labels."""
     size = file_size(path)
     try:
@@ -68,17 +68,17 @@ def open_npy(path: Path, image_shape: Sequence[int] | None) -> Dataset:
     if head.offset + head.n_bytes != size:
         raise InputError(f"{path} has {size} bytes; its header speaks of {head.offset + head.n_bytes}")
     _must_be_inputs(head.dtype, head.shape, f"{path}")
-    shape = seen_as(head.shape[1:], image_shape, f"{path}")
+    shape = seen_as(head.shape[1:], input_shape, f"{path}")
     content = digest({"npy": hash_files([path]), "shape": shape})
     return Dataset(path.name, shape, head.shape[0], content, MappedRows(path, head))
 
 
-def open_npz(path: Path, image_shape: Sequence[int] | None, key: str | None) -> Dataset:
+def open_npz(path: Path, input_shape: Sequence[int] | None, key: str | None) -> Dataset:
     """Inputs `n x *shape` and, if there is such an entry, labels `n`. `key`: "inputs" or "inputs,labels"."""
     x_key, y_key = _keys(path, key)
     x = read_npz(path, x_key)
     _must_be_inputs(x.dtype, x.shape, f"{path}: {x_key}")
-    shape = seen_as(x.shape[1:], image_shape, f"{path}: {x_key}")
+    shape = seen_as(x.shape[1:], input_shape, f"{path}: {x_key}")
     labels, classes = None, None
     if y_key is not None:
         labels, classes = labels_of(read_npz(path, y_key), f"{path}: {y_key}")
@@ -146,16 +146,12 @@ def _keys(path: Path, key: str | None) -> tuple[str, str | None]:
     if key is not None:
         chosen = [part.strip() for part in key.split(",")]
         if len(chosen) > 2 or not all(chosen):
-            raise InputError(
-                f"key (--key) must be the name of the inputs, or of inputs and labels as in x,y; got {key!r}"
-            )
+            raise InputError(f"key must be the name of the inputs, or of inputs and labels as in x,y; got {key!r}")
     else:
         inputs = [name for name in INPUT_KEYS if name in entries]
         labels = [name for name in LABEL_KEYS if name in entries]
         if len(inputs) != 1 or len(labels) > 1:
-            raise InputError(
-                f"{path}: which array has the inputs, which the labels? Give key (--key), as in x,y; {held}"
-            )
+            raise InputError(f"{path}: which array has the inputs, which the labels? Give `key`, as in x,y; {held}")
         chosen = inputs + labels
     for name in chosen:
         if entries.count(name) != 1:

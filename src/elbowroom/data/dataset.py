@@ -165,15 +165,15 @@ def seen_as(found: Shape, wanted: Sequence[int] | None, where: str) -> Shape:
     """
     if wanted is None:
         return found
-    shape = tuple(whole_numbers(list(wanted), "image_shape").tolist())
+    shape = tuple(whole_numbers(list(wanted), "input_shape").tolist())
     if not shape or min(shape) < 1:
-        raise InputError(f"image_shape (--input-shape) must hold positive whole numbers, got {tuple(wanted)}")
+        raise InputError(f"input_shape must hold positive whole numbers, got {tuple(wanted)}")
     if math.prod(shape) != math.prod(found):
         raise InputError(f"{where}: one input has the shape {found}, which cannot be seen as {shape}")
     if not keeps_axes(found, shape):
         raise InputError(
-            f"{where}: one input has the shape {found}; as {shape} its values would be mixed up. Leave --input-shape "
-            "out: channels are turned round where the model has them at the other end"
+            f"{where}: one input has the shape {found}; as {shape} its values would be mixed up. Leave "
+            "`input_shape` out: channels are turned round where the model has them at the other end"
         )
     return shape
 

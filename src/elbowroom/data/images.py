@@ -26,7 +26,7 @@ class Unreadable(Exception):
     """One image cannot be used; the message says why."""
 
 
-def open_folder(folder: Path, image_shape: Sequence[int] | None) -> Dataset:
+def open_folder(folder: Path, input_shape: Sequence[int] | None) -> Dataset:
     """Images `c x h x w` in [0, 1]: grey ones have one channel, others three.
 
     Sub-folders are classes, named by their names (or numbered, where all of these are whole numbers). Images follow in
@@ -54,7 +54,7 @@ def open_folder(folder: Path, image_shape: Sequence[int] | None) -> Dataset:
     if found is None:
         raise InputError(f"{folder}: none of the {len(files)} images can be read; {why}")
     load = ImageFiles(folder, names, tuple(sums), found)
-    shape = seen_as(found, image_shape, f"{folder}")
+    shape = seen_as(found, input_shape, f"{folder}")
     content = digest({"images": list(zip(names, sums)), "shape": shape})
     name = f"{folder.resolve().name} ({len(files)} images)"
     return Dataset(

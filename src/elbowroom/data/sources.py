@@ -21,7 +21,7 @@ def open_data(
     *,
     label_column: str | None = None,
     feature_columns: Sequence[str] | None = None,
-    image_shape: Sequence[int] | None = None,
+    input_shape: Sequence[int] | None = None,
     key: str | None = None,
     features: Sequence[str] | None = None,
 ) -> Dataset:
@@ -34,7 +34,7 @@ def open_data(
     - FILE.csv, FILE.parquet: a row per input; `label_column`, `feature_columns`: see `elbowroom.data.tables`.
     - a folder of images, the classes in sub-folders; pixels are float64 in [0, 1].
 
-    `image_shape`: how to see one input whose values come as a row, or the reverse. `features`: the names that a model
+    `input_shape`: how to see one input whose values come as a row, or the reverse. `features`: the names that a model
     has for its features, if it has some: of a table those columns are taken. A name of a set comes before a file of the
     same name; write ./digits for a file called digits.
     """
@@ -48,25 +48,24 @@ def open_data(
         ("key", key, ("npz",)),
     ):
         if value is not None and kind not in fits:
-            flag = f"--{option.replace('_', '-')}"
             raise InputError(
-                f"{option} ({flag}) does not apply to {given}: it is for {' and '.join(_PEOPLE[k] for k in fits)}"
+                f"`{option}` does not apply to {given}: it is for {' and '.join(_PEOPLE[k] for k in fits)}"
             )
     if kind == "digits":
-        return _digits(split, image_shape)
+        return _digits(split, input_shape)
     if kind == "set":
-        return _named(name, split or "test", data_dir, image_shape)
+        return _named(name, split or "test", data_dir, input_shape)
     if kind == "table":
         from elbowroom.data.tables import open_table
 
-        return open_table(path, label_column, feature_columns, image_shape, features)
+        return open_table(path, label_column, feature_columns, input_shape, features)
     if kind == "folder":
         from elbowroom.data.images import open_folder
 
-        return open_folder(path, image_shape)
+        return open_folder(path, input_shape)
     from elbowroom.data.arrays import open_npy, open_npz
 
-    return open_npy(path, image_shape) if kind == "npy" else open_npz(path, image_shape, key)
+    return open_npy(path, input_shape) if kind == "npy" else open_npz(path, input_shape, key)
 
 
 _PEOPLE = {"table": "tables", "npz": ".npz files"}
@@ -98,24 +97,24 @@ def _kind(given: str, name: str, path: Path) -> str:
     raise InputError(f"{given}: the ending {ending!r} is unknown; known: .npy, .npz, {', '.join(TABLES)}, or a folder")
 
 
-def _digits(split: str, image_shape: Sequence[int] | None) -> Dataset:
+def _digits(split: str, input_shape: Sequence[int] | None) -> Dataset:
     from elbowroom.data.standard import digits_pixels
 
     if split:
         raise InputError(f"digits has no splits, so {split!r} cannot be chosen; select some by index")
     x, y = digits_pixels()
-    shape = seen_as(x.shape[1:], image_shape, "digits")
+    shape = seen_as(x.shape[1:], input_shape, "digits")
     content = digest({"digits": [x.tobytes().hex(), y.tolist()], "shape": shape})
     return Dataset("digits", shape, len(x), content, Rows(x, 16.0), y, domain=(0.0, 1.0))
 
 
 def _named(
-    name: str, split: str, data_dir: str | os.PathLike[str] | None, image_shape: Sequence[int] | None
+    name: str, split: str, data_dir: str | os.PathLike[str] | None, input_shape: Sequence[int] | None
 ) -> Dataset:
     from elbowroom.data.standard import SETS, read_split
 
     found, known = read_split(name, split, data_dir), SETS[name]
-    shape = seen_as(known.shape, image_shape, name)
+    shape = seen_as(known.shape, input_shape, name)
     content = digest({"set": f"{name}:{split}", "files": hash_files(found.files), "shape": shape})
     title = f"{known.title} {split}" + (f" ({found.note})" if found.note else "")
     return Dataset(title, shape, len(found.x), content, Rows(found.x, 255.0), found.y, known.classes, domain=(0.0, 1.0))

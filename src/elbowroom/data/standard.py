@@ -87,7 +87,7 @@ def read_split(name: str, split: str, data_dir: str | os.PathLike[str] | None) -
     choices = known.splits[split]
     wanted = ", or ".join(" and ".join(choice.files) for choice in choices)
     if data_dir is None:
-        raise InputError(f"{name}:{split} needs data_dir (--data-dir), the folder that holds {wanted}")
+        raise InputError(f"{name}:{split} needs `data_dir`, the folder that holds {wanted}")
     folder = Path(data_dir)
     for choice in choices:
         paths = [folder / file for file in choice.files]

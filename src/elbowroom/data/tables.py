@@ -28,10 +28,10 @@ def open_table(
     path: Path,
     label_column: str | None,
     feature_columns: Sequence[str] | None,
-    image_shape: Sequence[int] | None,
+    input_shape: Sequence[int] | None,
     model_features: Sequence[str] | None = None,
 ) -> Dataset:
-    """Inputs, a row each, `f` (or `image_shape`), with the names of their columns, and labels if there are any.
+    """Inputs, a row each, `f` (or `input_shape`), with the names of their columns, and labels if there are any.
 
     Entries that are missing or no numbers become NaN. `label_column`: by default the one column named label, target,
     class or y, if there is exactly one beside the features; "" for no labels. `feature_columns`: by default all others.
@@ -43,7 +43,7 @@ def open_table(
     label, features = columns.label, columns.features
     if not count:
         raise InputError(f"{path} has no rows")
-    shape = seen_as((len(features),), image_shape, f"{path}")
+    shape = seen_as((len(features),), input_shape, f"{path}")
     labels, classes = (None, None) if texts is None else number_labels(texts, f"{path}: {label}")
     content = digest({"table": hash_files([path]), "label": label, "features": features, "shape": shape})
     return Dataset(
@@ -92,10 +92,10 @@ def _choose(path: Path, names: list[str], wanted: _Wanted) -> _Columns:
             if name in _INDEX_COLUMNS:
                 raise InputError(
                     f"{path}: the column {names.index(name) + 1}, named {name!r}, looks like an index that was saved "
-                    "with the data; give feature_columns (--feature-columns)"
+                    "with the data; give `feature_columns`"
                 )
     elif len(set(chosen)) != len(chosen):
-        raise InputError("feature_columns (--feature-columns) names a column twice")
+        raise InputError("`feature_columns` names a column twice")
     if label is not None and label in (*chosen, *(known or ())):
         raise InputError(f"the column {label!r} cannot be both the label and a feature")
     if not chosen:
@@ -116,8 +116,7 @@ def _refuse_columns(path: Path, names: Sequence[str], found: str | None = None) 
         seen = "" if found is None else f" ({found})" if len(names) == 1 else f" ({names[0]!r}: {found})"
         raise InputError(
             f"{path}: no numbers in the column{'s' * (len(names) > 1)} {_shown(names)}{seen}; features must be "
-            "numbers: name the label by label_column (--label-column), or the features by feature_columns "
-            "(--feature-columns)"
+            "numbers: name the label by `label_column`, or the features by `feature_columns`"
         )
 
 

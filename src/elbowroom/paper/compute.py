@@ -32,7 +32,6 @@ from torch import Tensor
 from elbowroom.analyse import cosine_similarity, feature_robustness, spectrum
 from elbowroom.certificates.result import STATUSES, Certificates
 from elbowroom.certify import CAP, certify
-from elbowroom.commands.train import as_network, training_data
 from elbowroom.data.embedded import Dataset
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.files import replace_file
@@ -43,6 +42,7 @@ from elbowroom.paper.models import BINARY, FULL, MAIN, SIZES, TAU, Model, Size
 from elbowroom.proof.recheck import check
 from elbowroom.search.regions.box import Box
 from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
+from elbowroom.training.sets import as_network, training_data
 from elbowroom.training.train import PGD, accuracy_under, train
 
 RANGE = 2.0  # of a pixel: an extent of this much lets it take every value, wherever it is

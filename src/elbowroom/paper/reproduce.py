@@ -38,7 +38,7 @@ def reproduce_command(
     size = QUICK if quick else FULL
     parts = [name for name in wanted if name in PARTS]
     if parts and data_dir is None:
-        raise InputError(f"{experiment} needs data_dir, the folder that holds MNIST, FashionMNIST and SVHN")
+        raise InputError(f"{experiment} needs `data_dir`, the folder that holds MNIST, FashionMNIST and SVHN")
     started = time.perf_counter()
     files: list[Path] = []
     if "synthetic" in wanted:

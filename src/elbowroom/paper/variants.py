@@ -21,13 +21,13 @@ from typing import Any
 import torch
 
 from elbowroom.certify import certify
-from elbowroom.commands.train import as_network, training_data
 from elbowroom.data.embedded import Dataset
 from elbowroom.errors import ElbowroomError
 from elbowroom.machine.device import usable_device
 from elbowroom.paper.compute import WAYS, first_images, write_json
 from elbowroom.paper.models import TAU, TITLES
 from elbowroom.paper.tables import Column, Table, number, percent
+from elbowroom.training.sets import as_network, training_data
 from elbowroom.training.train import PGD, train
 
 

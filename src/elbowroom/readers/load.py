@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from elbowroom.arguments.axes import channels_of, keeps_axes, looks_channels_last, moved_first, moved_last
 from elbowroom.arguments.names import Names, class_names, feature_names
 from elbowroom.arguments.tensors import tensor_of
-from elbowroom.errors import InputError
+from elbowroom.errors import InputError, ShapeError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network import operations as ops
 from elbowroom.network.file import SUFFIX, load_network
@@ -102,7 +102,7 @@ def load(
                 raise InputError(f"layout NHWC needs input_shape, since the model takes inputs of shape {shape}")
             shape = moved_first(shape)
     if math.prod(shape) != own.n_inputs:
-        raise InputError(f"inputs of shape {shape} do not fit the model, which takes {own.input_shape}")
+        raise ShapeError(f"inputs of shape {shape} do not fit the model, which takes {own.input_shape}")
     channels = _channels(shape, own.input_shape, layout)
     graph = Graph(shape)
     at = _prepare(graph, own, scale, mean, std, channels)
@@ -201,7 +201,7 @@ def _read_file(
     if not trust_pickle:
         raise InputError(
             f"{path} is a pickle, which can run any code when it is read. Export the model to ONNX (or .pt2), or, if "
-            "you trust who made the file, say trust_pickle=True (--trust-pickle)"
+            "you trust who made the file, say `trust_pickle=True`"
         )
     from elbowroom.readers.pickles import unpickle
 
@@ -266,7 +266,7 @@ def _refuse_probability(net: Network) -> None:
         raise InputError(
             "the model has one output, which lies between 0 and 1 at all inputs tried, as a probability does, but does "
             "not end in a sigmoid, so that its decision is not known: give the model that ends in the logit, or in a "
-            'sigmoid; or read its values with task="regression" (--within)'
+            'sigmoid; or read its values with `task="regression"` (in a run, with `within`)'
         )
 
 
@@ -300,11 +300,11 @@ def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
         return None
     plain = channels_of(shape, own) if layout is None else None
     if plain is None:
-        turn = 'layout="NHWC" (--layout NHWC) turns their axes round; ' if any(fits.values()) else ""
-        raise InputError(
+        turn = '`layout="NHWC"` turns their axes round; ' if any(fits.values()) else ""
+        raise ShapeError(
             f"inputs of shape {shape} do not fit the model, which takes {own}: read in row-major order their values "
-            f"would be mixed up. {turn}if that order is meant, give them as rows: input_shape=({math.prod(shape)},) "
-            f"(--input-shape {math.prod(shape)})"
+            f"would be mixed up. {turn}if that order is meant, give them as rows: "
+            f"`input_shape=({math.prod(shape)},)`"
         )
     return plain
 
@@ -365,7 +365,7 @@ def _scale(scale: Any, dtype: torch.dtype) -> ops.Operation:
 def _shape(shape: Any) -> Shape:
     valid = isinstance(shape, Sequence) and not isinstance(shape, str)
     if not valid or not all(isinstance(n, int | np.integer) and n >= 1 for n in shape):
-        raise InputError(f"input_shape must be a tuple of positive sizes such as (784,), got {shape!r}")
+        raise ShapeError(f"input_shape must be a tuple of positive sizes such as (784,), got {shape!r}")
     return tuple(int(n) for n in shape)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from elbowroom.commands.check import PASSED, Outcome
 from elbowroom.report.digits import at_most
+from elbowroom.report.flags import as_flags
+from elbowroom.runs.check import Outcome
 
 _SHOWN = 20  # failures that are listed
 
 
-def as_json(found: Outcome) -> dict[str, Any]:
+def as_json(found: Outcome, exit_status: int) -> dict[str, Any]:
     """The result as a JSON object: counts, the margins proved, and every failure with its reason.
 
     `network`: which network was proved, in sentences; `origin`: where the run says its own comes from.
@@ -18,12 +19,12 @@ def as_json(found: Outcome) -> dict[str, Any]:
     failed, origin = len(found.failures), found.origin
     return {
         "network_hash": found.network_hash,
-        "network": found.network,
+        "network": _network(found),
         "origin": None if origin is None else {**vars(origin), "options": dict(origin.options)},
         "arithmetic": found.arithmetic,
         "deployed": found.deployed,
-        "passed": found.code == PASSED,
-        "exit_status": found.code,
+        "passed": found.verdict == "passed",
+        "exit_status": exit_status,
         "inputs": found.inputs,
         "missing": found.missing,
         "counts": {
@@ -34,6 +35,11 @@ def as_json(found: Outcome) -> dict[str, Any]:
         "failures": [{"input": number, "message": message} for number, message in found.failures],
         "seconds": found.seconds,
     }  # fmt: skip
+
+
+def _network(found: Outcome) -> list[str]:
+    """Which network was proved, in lines."""
+    return [as_flags(line, {"model": "--model"}) for line in found.network]
 
 
 def show(found: Outcome) -> None:
@@ -57,7 +63,7 @@ def show(found: Outcome) -> None:
         console.print(f"input {number}: {escape(message)}", soft_wrap=True)
     if failed > _SHOWN:
         console.print(f"... and {failed - _SHOWN} more (all of them with --json)")
-    for line in found.network:
+    for line in _network(found):
         console.print(escape(line), soft_wrap=True)
     if found.margins:
         number, margin = min(found.margins, key=lambda pair: pair[1])

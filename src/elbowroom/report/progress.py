@@ -1,14 +1,18 @@
-"""How a run goes, for people: what is about to be done, then a bar, or lines where there is no terminal. On stderr."""
+"""How work goes, for people: of a run what is about to be done, then a bar, or lines where there is no terminal. On
+stderr."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
+from elbowroom.report.flags import as_flags
 from elbowroom.runs.runner import Start
+from elbowroom.runs.settings import FLAGS
 from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.summary import Tally, cap_in_words
 
@@ -66,7 +70,7 @@ def introduction(start: Start) -> list[str]:
 
 def warnings(start: Start) -> list[str]:
     """What looks wrong before anything is certified."""
-    return [note for note in start.run.plan.notes if note.startswith("warning: ")]
+    return [as_flags(note, FLAGS) for note in start.run.plan.notes if note.startswith("warning: ")]
 
 
 class _Quiet:
@@ -183,6 +187,43 @@ class _Bar(_Quiet):
         if hasattr(self, "_clock"):
             self._clock.stop()
             self._bar.stop()
+
+
+@contextmanager
+def proving(inputs: int) -> Iterator[Callable[[int], None] | None]:
+    """A bar on stderr, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("proving again"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=inputs)
+        yield lambda count: bar.advance(task, count)
+
+
+@contextmanager
+def training(epochs: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, or a line every now and then where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("epoch"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
+    last = time.monotonic()
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("", total=epochs)
+
+        def show(done: int) -> None:
+            nonlocal last
+            bar.update(task, completed=done)
+            if not (quiet or console.is_terminal) and time.monotonic() - last > _EVERY:
+                last = time.monotonic()
+                print(f"epoch {done} of {epochs}", file=sys.stderr, flush=True)
+
+        yield show
 
 
 def in_words(seconds: float) -> str:

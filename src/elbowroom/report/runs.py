@@ -1,4 +1,4 @@
-"""A run for people and for programs: where it stands, what it found, and the room of one input's features.
+"""A run for people: where it stands, what it found, and the room of one input's features.
 
 Nothing is proved here. What is shown of regions and labels comes from the fields that `elbowroom check` proves again,
 and sizes from what it compares with them; all else is the run's own statement, and the last lines say so.
@@ -10,49 +10,15 @@ import math
 import time
 from typing import Any
 
-import torch
-
-from elbowroom.arguments.axes import looks_channels_last
-from elbowroom.certificates.lock import held_since, holder
-from elbowroom.certificates.result import Certificates
-from elbowroom.certificates.store import Run
-from elbowroom.errors import InputError
-from elbowroom.network.graph import Network
 from elbowroom.report.digits import at_most, between, near
+from elbowroom.report.flags import as_flags
 from elbowroom.report.progress import in_words
-from elbowroom.runs.origin import origin_lines
-from elbowroom.runs.stored import stored_settings
-from elbowroom.runs.summary import EXTENTS, HALF_WIDTH, QUANTILES, REACH, Found, Tally, extent_of, summarise
+from elbowroom.runs.settings import FLAGS
+from elbowroom.runs.summary import HALF_WIDTH, QUANTILES, REACH, SEMI_AXIS
 
 _BAR = 40  # characters of the longest bar of a histogram
+_EXTENTS = {HALF_WIDTH: "half-widths", SEMI_AXIS: "semi-axes", REACH: "reaches along the axes"}
 _FEW = 10  # ratios that need no histogram
-# What `one_input` has that no proof speaks of.
-_STATED = ("input", "name", "message", "class", "uniform", "ratio", "margin", "features: feature", "features: capped")
-
-
-def status_of(run: Run) -> dict[str, Any]:
-    """Where a run stands, as a JSON object. Reads no part."""
-    finished = run.finished()
-    done = sum(len(run.rows(k)) for k in finished)
-    data, writer = run.plan.data or {}, holder(run.folder)
-    since, written = held_since(run.folder) if writer else None, run.last_written() if finished else None
-    now = time.time()
-    return {
-        "run": str(run.folder),
-        "network": repr(run.network),
-        "network_hash": run.claim["network_hash"],
-        "origin": origin_lines(run.network),
-        "data": data.get("name"),
-        "inputs": run.plan.inputs,
-        "done": done,
-        "parts": run.n_parts,
-        "parts_done": len(finished),
-        "complete": done == run.plan.inputs,
-        "writer": writer,
-        "running_seconds": None if since is None else max(0.0, now - since),
-        "seconds_since_last_part": None if written is None else max(0.0, now - written),
-        "resume": how_to_go_on(run.folder) if (stored_settings(run.plan) or {}).get("data") else None,
-    }
 
 
 def show_status(status: dict[str, Any]) -> None:
@@ -87,27 +53,6 @@ def _at_work(status: dict[str, Any]) -> str:
     return f", since {begun} ({in_words(since)}): at work, its last {each} was done {in_words(last)} ago"
 
 
-def how_to_go_on(folder: object) -> str:
-    """The command that goes on with a run."""
-    import shlex
-
-    return f"elbowroom certify --resume --out {shlex.quote(str(folder))}"
-
-
-def summary_of(run: Run) -> dict[str, Any]:
-    """What a run has found so far, from its parts, one at a time in memory."""
-    tally = Tally()
-    for k in run.finished():
-        tally.add(run.read(k))
-    return summarise(tally, run.plan, found_by(run))
-
-
-def found_by(run: Run) -> Found:
-    """What the certificates of a run are about."""
-    certs = run.read()
-    return Found(certs.shape, certs.settings["region"], certs.settings["deployed"], origin_lines(run.network))
-
-
 def show_summary(summary: dict[str, Any]) -> None:
     """Prints the row of the paper's table, how the ratios are distributed, and what failed."""
     from rich.console import Console
@@ -115,7 +60,7 @@ def show_summary(summary: dict[str, Any]) -> None:
 
     console = Console(highlight=False, markup=False)
     for note in summary["notes"]:
-        print(printable(note))
+        print(printable(as_flags(note, FLAGS)))
     if not summary["complete"]:
         print(f"incomplete: {summary['done']:,} of {summary['inputs']:,} inputs so far")
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -125,7 +70,7 @@ def show_summary(summary: dict[str, Any]) -> None:
     accuracy = "-" if summary["accuracy"] is None else f"{summary['accuracy']:.2%}"
     table.add_row(accuracy, *(_size(summary[k]) for k in ("uniform", "non_uniform", "ratio")), certified)
     console.print(table)
-    extents, region = EXTENTS[extent_of(summary["region"])], summary["region"]
+    extents, region = _EXTENTS[summary["extent"]], summary["region"]
     searched = "" if region == summary["searched_as"] else f" (searched for as {summary['searched_as']})"
     executed = f", for the network as executed in {summary['deployed']}" if summary["deployed"] else ""
     print(f"region {region}{searched}{executed}; sizes: geometric mean of an input's {extents}, then mean of inputs")
@@ -181,71 +126,6 @@ def _show_failures(summary: dict[str, Any]) -> None:
 # --- one input
 
 
-def one_input(run: Run, number: int) -> dict[str, Any]:
-    """Everything about the input with this number in the data set, as a JSON object."""
-    for k in run.finished():
-        certs, rows = run.read(k), run.rows(k)
-        numbers = list(rows) if certs.index is None else certs.index.tolist()
-        if number in numbers:
-            row = numbers.index(number)
-            return _as_json(certs, row, number, run.plan.ids[rows[row]] if run.plan.ids else None)
-    done = sum(len(run.rows(k)) for k in run.finished())
-    left = "" if done == run.plan.inputs else f", and {run.plan.inputs - done:,} inputs are still to be certified"
-    raise InputError(f"{run.folder} has no certificate of input {number}{left}")
-
-
-def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> dict[str, Any]:
-    """The features come sorted: least room first."""
-    net = certs.network
-    assert net is not None
-    eps, capped = certs.eps[row].flatten().tolist(), certs.capped[row].flatten().tolist()
-    x, ends = _coordinates(certs, row)
-    names = feature_names(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
-    label = int(certs.labels[row])
-    features = []
-    order = sorted(range(len(eps)), key=lambda k: (eps[k] == 0, eps[k]))  # frozen features last
-    for k in order if certs.status[row] == "certified" else ():
-        found = {"feature": names[k], "number": k, "value": x[k], "half_width": eps[k], "capped": capped[k]}
-        if ends:
-            found.update(lower=ends[0][k], upper=ends[1][k])
-        features.append(found)
-    return {
-        "input": number,
-        "name": name,
-        "status": certs.status[row],
-        "message": certs.message[row],
-        "label": label if label >= 0 else None,
-        "class": net.about.classes[label] if net.about.classes and 0 <= label < len(net.about.classes) else None,
-        "conditions": None if certs.spec_group is None else len(certs.spec_group.unique()),
-        "deployed": certs.settings["deployed"],
-        "uniform": float(certs.uniform[row]),
-        "geomean": float(certs.geomean[row]),
-        "ratio": float(certs.ratio[row]),
-        "margin": float(certs.margins[row].min()),
-        "region": certs.shape,
-        "extent": extent_of(certs.shape),
-        "features": features,
-        "stated": list(_STATED),
-    }
-
-
-def _coordinates(certs: Certificates, row: int) -> tuple[list[float], tuple[list[float], list[float]] | None]:
-    """Of an input: its features, or what they are along the directions of its region's basis, and between which ends
-    each may move whatever the others do: None for shapes in which that depends on the others."""
-    x, center, eps = (t[row].flatten() for t in (certs.x, certs.center, certs.eps))
-    if certs.lower is not None and certs.upper is not None:
-        return x.tolist(), (certs.lower[row].flatten().tolist(), certs.upper[row].flatten().tolist())
-    if certs.basis is not None:
-        if not certs.orthogonal:
-            raise InputError("the run's basis is not orthogonal, so that its directions mean nothing")
-        x, center = torch.linalg.solve(certs.basis, torch.stack([x, center], 1)).unbind(1)
-    if extent_of(certs.shape) != HALF_WIDTH:
-        return x.tolist(), None
-    # Rounded inwards: a sum is within half a unit of its last place.
-    lower, upper = torch.nextafter(center - eps, center), torch.nextafter(center + eps, center)
-    return x.tolist(), (lower.tolist(), upper.tolist())
-
-
 def show_input(found: dict[str, Any], most: int) -> None:
     """Prints one input, and the `most` features that have the least room."""
     from rich.console import Console
@@ -269,7 +149,7 @@ def show_input(found: dict[str, Any], most: int) -> None:
         each = "1 condition" if found["conditions"] == 1 else f"{found['conditions']:,} conditions"
         print(f"what holds: {each} on the outputs, as the run's specification has them{executed}")
     print(
-        f"region {found['region']}; geometric mean of the {EXTENTS[found['extent']]} {found['geomean']:.6g}, "
+        f"region {found['region']}; geometric mean of the {_EXTENTS[found['extent']]} {found['geomean']:.6g}, "
         f"{found['ratio']:.3f} times the uniform region; margin {found['margin']:.3g}"
     )
     shown = found["features"][:most]
@@ -293,24 +173,6 @@ def show_input(found: dict[str, Any], most: int) -> None:
     print(
         "elbowroom check proves this again; stated by the run, and not proved: names, ratio, margin and marks of caps"
     )
-
-
-def feature_names(net: Network) -> list[str]:
-    """What features are called: by the model or the data, else by their place."""
-    if net.about.features:
-        return list(net.about.features)
-    shape = net.input_shape
-    if looks_channels_last(shape):
-        rows, columns, channels = shape
-        tail = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]
-        return [f"{c}row {i}, column {j}" for i in range(rows) for j in range(columns) for c in tail]
-    if len(shape) == 3:
-        channels, rows, columns = shape
-        lead = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]
-        return [f"{c}row {i}, column {j}" for c in lead for i in range(rows) for j in range(columns)]
-    if len(shape) == 2:
-        return [f"row {i}, column {j}" for i in range(shape[0]) for j in range(shape[1])]
-    return [f"feature {k}" for k in range(net.n_inputs)]
 
 
 def printable(text: str) -> str:

@@ -17,8 +17,7 @@ from elbowroom.errors import InputError
 from elbowroom.network.graph import About, Network
 from elbowroom.runs.settings import Settings
 
-_FLAG = "--class-names"
-_WITHOUT = "--predicted goes without labels"
+_WITHOUT = "`predicted=True` goes without labels"
 
 
 def matched(net: Network, data: Dataset, settings: Settings) -> tuple[Network, Dataset, Settings]:
@@ -26,7 +25,7 @@ def matched(net: Network, data: Dataset, settings: Settings) -> tuple[Network, D
     net, data = _columns(net, data, settings)
     if settings.within is not None or net.n_outputs < 2:  # no labels to stay
         return net, data, settings
-    known = class_names(net.about.classes, settings.class_names, net.n_outputs, f"class_names ({_FLAG})")
+    known = class_names(net.about.classes, settings.class_names, net.n_outputs, "class_names")
     if known is not None and all(map(str.isdecimal, net.about.classes or ())):  # numbers are poor names
         net = _called(net, classes=known)
     if data.labels is None:
@@ -85,7 +84,7 @@ def _labels(net: Network, data: Dataset, settings: Settings, known: Names | None
 
 
 def _unknown_order(data: Dataset, net: Network, labels: list[str]) -> str:
-    given = f"as in {_FLAG} {','.join(labels)}" if len(labels) == net.n_outputs else f"by {_FLAG} A,B,..."
+    given = f"as in `class_names={labels}`" if len(labels) == net.n_outputs else "by `class_names`"
     return (
         f"the labels of {data.name} are names ({few(labels)}), and the model does not say which of its {net.n_outputs} "
         f"outputs is which class: list the names in the order of its outputs, {given}; {_WITHOUT}"
@@ -99,16 +98,17 @@ def _misfit(data: Dataset, net: Network, known: Names, labels: list[str]) -> str
     found = counted(len(labels), "class", "classes")
     if not both:
         told = f"the labels of {data.name} ({few(labels)}) are none of the classes that the network knows, {few(known)}"
-        usual = labels if all(map(str.isdecimal, labels)) and len(labels) == net.n_outputs else ["A", "B", "..."]
-        return f"{told}: list what they call its outputs, in order, as in {_FLAG} {_span(usual)}; {_WITHOUT}"
+        usual = all(map(str.isdecimal, labels)) and len(labels) == net.n_outputs
+        given = f"as in `class_names={_span(labels)!r}`" if usual else "by `class_names`"
+        return f"{told}: list what they call its outputs, in order, {given}; {_WITHOUT}"
     told = f"{data.name} has {found}, but the network knows {what} alone"
     if not named and labels == [str(k) for k in range(1, net.n_outputs + 1)]:
-        return f"{told}: where labels begin with 1, say {_FLAG} {_span(labels)}; {_WITHOUT}"
-    return f"{told}; choose among what both have: --classes {','.join(both)} (its labels: {few(labels)}); {_WITHOUT}"
+        return f"{told}: where labels begin with 1, say `class_names={_span(labels)!r}`; {_WITHOUT}"
+    return f"{told}; choose among what both have: `classes={both}` (its labels: {few(labels)}); {_WITHOUT}"
 
 
 def _span(labels: list[str]) -> str:
-    """As the flag takes them, numbers in a row as 1..10."""
+    """As a setting takes them in one text, numbers in a row as 1..10."""
     if len(labels) > 2 and labels == [str(int(labels[0]) + k) for k in range(len(labels)) if labels[0].isdecimal()]:
         return f"{labels[0]}..{labels[-1]}"
     return ",".join(labels)

@@ -15,9 +15,9 @@ from elbowroom.errors import InputError
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network, Origin
 from elbowroom.readers.load import load
-from elbowroom.runs.settings import Settings
+from elbowroom.runs.settings import OPTIONS, READING, Settings
 
-_OPTIONS = ("input_shape", "scale", "mean", "std", "layout", "decision", "task")  # of a reader; trust is none of them
+_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.kind == READING)
 _PLAIN = {"task": "classification"}  # which is not worth a word; what decides is, since a file may say otherwise
 _SHOWN = 8  # numbers of an option that are printed
 _DIGITS = 12  # of a SHA-256
@@ -42,7 +42,7 @@ def described(origin: Origin) -> str:
 
 def _with(options: Mapping[str, Any]) -> str:
     """How a model was read. The shape is the network's own, and goes without saying."""
-    named = [name for name in _OPTIONS[1:] if options.get(name) not in (None, _PLAIN.get(name))]
+    named = [name for name in _OPTIONS if name != "input_shape" and options.get(name) not in (None, _PLAIN.get(name))]
     return f"with {', '.join(f'{name} {_shown(options[name])}' for name in named)}" if named else "as it is"
 
 

@@ -17,7 +17,7 @@ from elbowroom.machine.device import usable_device
 from elbowroom.network.graph import Network
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.values import ALL, FROM_DATA, nearest
-from elbowroom.search.regions.registry import REGIONS
+from elbowroom.search.regions.registry import region_named
 
 _NAMED_AT_MOST = 10
 
@@ -56,7 +56,7 @@ def arguments(settings: Settings, net: Network) -> dict[str, Any]:
         highest = {k: math.inf if high is None else high for k, (_, high) in settings.domain.items()}
         domain = (_spread(lowest, -math.inf, net), _spread(highest, math.inf, net))
     return {
-        "region": REGIONS[settings.region](),
+        "region": region_named(settings.region),
         "bounds": settings.bounds,
         "margin": settings.margin,
         "solver": _solver(settings),

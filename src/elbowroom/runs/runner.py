@@ -116,7 +116,7 @@ def run_dataset(
             if (target / HEADER).exists():
                 if not resume:
                     raise InputError(
-                        f"{target} already holds a run; go on with it (--resume), or choose another folder"
+                        f"{target} already holds a run; go on with it (`resume=True`), or choose another folder"
                     )
                 run = _same(Run.open(target), wanted, asked, sample)
                 remove_leftovers(target)
@@ -220,7 +220,9 @@ def _accuracy(net: Network, data: Dataset, rows: np.ndarray, settings: Settings)
 
 def _notes(data: Dataset, accuracy: Accuracy | None) -> list[str]:
     """What whoever reads the run must know about its data."""
-    warned = [f"warning: {accuracy.warning}"] if accuracy is not None and accuracy.near_chance else []
+    warned = []
+    if accuracy is not None and accuracy.near_chance:
+        warned.append(f"warning: {accuracy.warning('class_names', 'predicted=True')}")
     return [*(f"note: {note}" for note in printable(data.notes)), *warned]
 
 
@@ -313,5 +315,6 @@ def _write(run: Run, part: int, certs: Certificates, tally: Tally) -> None:
         run.write(part, certs)
     except ElbowroomError as error:
         raise InputError(
-            f"{error}; {tally.count} of {run.plan.inputs} inputs are done and kept: mend this, and go on with --resume"
+            f"{error}; {tally.count} of {run.plan.inputs} inputs are done and kept: mend this, and go on with "
+            "`resume=True`"
         ) from None

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from elbowroom.certificates.result import STATUSES, Certificates
-from elbowroom.certificates.store import Plan
+from elbowroom.certificates.result import NORMS, STATUSES, Certificates
+from elbowroom.certificates.store import Plan, Run
+from elbowroom.runs.origin import origin_lines
 from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.values import ALL
 
 EXAMPLES = 3  # of each status that is not "certified"
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 HALF_WIDTH, SEMI_AXIS, REACH = "half-width", "semi-axis", "reach along the axis alone"
-EXTENTS = {HALF_WIDTH: "half-widths", SEMI_AXIS: "semi-axes", REACH: "reaches along the axes"}
+_EXTENTS = {math.inf: HALF_WIDTH, 2.0: SEMI_AXIS, 1.0: REACH}  # by norm
 _BINS = 10
 # What a summary has that no proof speaks of.
 _STATED = (
@@ -27,10 +29,12 @@ _STATED = (
 
 @dataclass(frozen=True)
 class Found:
-    """What all certificates of a run are about: the regions' shape, by the fields that a proof uses; what the search
-    called it; the arithmetic of a network as executed; and where the run says its network comes from, in lines."""
+    """What all certificates of a run are about: the regions' shape and what an extent of theirs is, by the fields that
+    a proof uses; what the search called it; the arithmetic of a network as executed; and where the run says its network
+    comes from, in lines."""
 
     shape: str
+    extent: str
     searched_as: str
     deployed: str | None
     origin: list[str]
@@ -96,6 +100,7 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
         "data": data.get("name"),
         "notes": plan.notes,
         "region": found.shape,
+        "extent": found.extent,
         "searched_as": found.searched_as,
         "deployed": found.deployed,
         "status": tally.status,
@@ -105,7 +110,7 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
         "non_uniform": tally.geomean / tally.certified if tally.certified else None,
         "ratio": tally.geomean / tally.uniform if tally.uniform else None,
         "cap": cap_in_words(settings),
-        "beyond_domain": extent_of(found.shape) != HALF_WIDTH and bool((settings or {}).get("domain")),
+        "beyond_domain": found.extent != HALF_WIDTH and bool((settings or {}).get("domain")),
         "capped_share": tally.capped / tally.extents if tally.extents else None,
         "ratios": {f"{q:.0%}": float(v) for q, v in zip(QUANTILES, np.quantile(ratios, QUANTILES))}
         if len(ratios)
@@ -122,9 +127,25 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
     }
 
 
-def extent_of(region: str) -> str:
-    """What the extent of a feature is, in a region of this shape (see `Certificates.shape`)."""
-    return SEMI_AXIS if "Ellipsoid" in region else REACH if "L1" in region else HALF_WIDTH
+def summary_of(run: Run) -> dict[str, Any]:
+    """What a run has found so far, from its parts, one at a time in memory."""
+    tally = Tally()
+    for k in run.finished():
+        tally.add(run.read(k))
+    return summarise(tally, run.plan, found_by(run))
+
+
+def found_by(run: Run) -> Found:
+    """What the certificates of a run are about."""
+    certs = run.read()
+    return Found(
+        certs.shape, extent_of(certs), certs.settings["region"], certs.settings["deployed"], origin_lines(run.network)
+    )
+
+
+def extent_of(certs: Certificates) -> str:
+    """What the extent of a feature is (of a direction, in a basis): it follows from the norm of the regions."""
+    return _EXTENTS[NORMS[certs.settings["p"]]]
 
 
 def cap_in_words(settings: dict[str, Any] | None) -> str:

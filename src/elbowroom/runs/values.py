@@ -9,6 +9,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -92,13 +93,20 @@ def count(least: int) -> Callable[[Any], int]:
     return parse
 
 
-def one_of(*names: str) -> Callable[[Any], str]:
-    def parse(value: Any) -> str:
-        if value not in names:
-            raise Wrong(f"one of {', '.join(names)}{nearest(value, names)}")
+@dataclass(frozen=True)
+class OneOf:
+    """One of a few words."""
+
+    choices: tuple[str, ...]
+
+    def __call__(self, value: Any) -> str:
+        if value not in self.choices:
+            raise Wrong(f"one of {', '.join(self.choices)}{nearest(value, self.choices)}")
         return str(value)
 
-    return parse
+
+def one_of(*names: str) -> OneOf:
+    return OneOf(names)
 
 
 def items(value: Any) -> list[Any]:

@@ -357,7 +357,7 @@ class _Reader:
                 raise InputError(f"{self.path}: the entry {entry!r} cannot be read: {first_line(error)}") from None
             raise InputError(
                 f"{self.path}: the entry {entry!r} is a pickle of more than tensors, which can run any code when it is "
-                "read. If you trust who made the file, say trust_pickle=True (--trust-pickle)"
+                "read. If you trust who made the file, say `trust_pickle=True`"
             ) from None
 
 

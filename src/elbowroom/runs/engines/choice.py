@@ -35,7 +35,7 @@ def engine_of(settings: Settings) -> Iterator[tuple[Engine, Settings]]:
             yield actors, found
         return
     if settings.address is not None:
-        raise InputError("an address is that of a Ray cluster, which only the engine ray uses: --engine ray")
+        raise InputError("an address is that of a Ray cluster, which only the engine ray uses: `engine='ray'`")
     count = settings.workers or 1
     found = dataclasses.replace(settings, device=str(device_of(settings)), workers=count)
     if count == 1:

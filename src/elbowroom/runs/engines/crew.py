@@ -14,7 +14,7 @@ from elbowroom.runs.engines.transport import unpacked
 from elbowroom.runs.engines.worker import Part
 
 TRIES = 3  # of a part whose worker dies, and of workers that die before they are ready
-_KEPT = "Finished parts are kept: mend this, and go on with --resume"
+_KEPT = "Finished parts are kept: mend this, and go on with `resume=True`"
 
 
 @dataclass(frozen=True)

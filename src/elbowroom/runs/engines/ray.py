@@ -49,8 +49,8 @@ def connected(settings: Settings) -> Iterator[Settings]:
         count = settings.workers or int(room.get(unit, 0))
         if not count:
             raise InputError(
-                f"the Ray cluster has no {unit} now; --workers N waits until it has"
-                + ("" if device == "cpu" else ", --device cpu goes without")
+                f"the Ray cluster has no {unit} now; `workers=N` waits until it has"
+                + ("" if device == "cpu" else ", `device='cpu'` goes without")
             )
         yield dataclasses.replace(settings, device=device, workers=count)
     finally:

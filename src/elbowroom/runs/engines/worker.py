@@ -63,9 +63,7 @@ class Worker:
         """
         net = self.net
         if net.n_outputs < 2 and self.settings.within is None:
-            raise InputError(
-                "the network has one output, so there is no label to stay; give a tolerance: --within TOL (within)"
-            )
+            raise InputError("the network has one output, so there is no label to stay; give a tolerance: `within=TOL`")
         found = self._without(torch.zeros(2, *net.input_shape, dtype=torch.float64), None, "")
         # At a point the strict check costs little, and tells whether it can treat this network at all.
         point = torch.zeros(1, *net.input_shape, dtype=torch.float64)

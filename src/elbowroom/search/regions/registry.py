@@ -1,19 +1,28 @@
-"""The shapes by the names that commands know them by. (`Oblique` needs a matrix, which no command can be told.)"""
+"""The shapes by the names that commands know them by. (`Oblique` needs a matrix, which no command can be told.)
+
+Names only, so that the command line can list them before torch is loaded: a shape's file is imported when it is made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from elbowroom.search.regions.base import Region
-from elbowroom.search.regions.box import Box, Uniform
-from elbowroom.search.regions.ellipsoid import Ellipsoid
-from elbowroom.search.regions.l1 import L1
+if TYPE_CHECKING:
+    from elbowroom.search.regions.base import Region
 
-REGIONS: dict[str, Callable[[], Region]] = {
-    "uniform": Uniform,
-    "box": Box,
-    "box-asymmetric": partial(Box, asymmetric=True),
-    "ellipsoid": Ellipsoid,
-    "l1": L1,
+# A name, then the file here and the class in it, and what the class is told.
+REGIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "uniform": ("box", "Uniform", {}),
+    "box": ("box", "Box", {}),
+    "box-asymmetric": ("box", "Box", {"asymmetric": True}),
+    "ellipsoid": ("ellipsoid", "Ellipsoid", {}),
+    "l1": ("l1", "L1", {}),
 }
+
+
+def region_named(name: str) -> Region:
+    """A shape of this name."""
+    file, kind, told = REGIONS[name]
+    found: Region = getattr(importlib.import_module(f"{__package__}.{file}"), kind)(**told)
+    return found

@@ -1,0 +1,38 @@
+"""`elbowroom show`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from elbowroom.commands.flags import Json, RunFolder
+
+
+def show(
+    run: RunFolder,
+    index: Annotated[
+        int | None, typer.Option(help="Show this input of the data set instead.", show_default=False, min=0)
+    ] = None,
+    features: Annotated[int, typer.Option(help="With --index: how many features, least room first.", min=1)] = 20,
+    json: Json = False,
+) -> None:
+    """What a run found: sizes, ratios, failures; or, of one input, the room of each feature.
+
+    As its files state it: elbowroom check proves it again.
+    """
+    from elbowroom.certificates.store import Run
+    from elbowroom.report.plain import print_json
+    from elbowroom.report.runs import show_input, show_summary
+    from elbowroom.runs.one_input import one_input
+    from elbowroom.runs.summary import summary_of
+
+    opened = Run.open(run)
+    if index is None:
+        (print_json if json else show_summary)(summary_of(opened))
+        return
+    found = one_input(opened, index)
+    if json:
+        print_json(found)
+    else:
+        show_input(found, features)

@@ -1,0 +1,100 @@
+"""One input of a run: its certificate, feature by feature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from elbowroom.arguments.axes import looks_channels_last
+from elbowroom.certificates.result import Certificates
+from elbowroom.certificates.store import Run
+from elbowroom.errors import InputError
+from elbowroom.network.graph import Network
+from elbowroom.runs.summary import HALF_WIDTH, extent_of
+
+# What `one_input` has that no proof speaks of.
+_STATED = ("input", "name", "message", "class", "uniform", "ratio", "margin", "features: feature", "features: capped")
+
+
+def one_input(run: Run, number: int) -> dict[str, Any]:
+    """Everything about the input with this number in the data set, as a JSON object."""
+    for k in run.finished():
+        certs, rows = run.read(k), run.rows(k)
+        numbers = list(rows) if certs.index is None else certs.index.tolist()
+        if number in numbers:
+            row = numbers.index(number)
+            return _as_json(certs, row, number, run.plan.ids[rows[row]] if run.plan.ids else None)
+    done = sum(len(run.rows(k)) for k in run.finished())
+    left = "" if done == run.plan.inputs else f", and {run.plan.inputs - done:,} inputs are still to be certified"
+    raise InputError(f"{run.folder} has no certificate of input {number}{left}")
+
+
+def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> dict[str, Any]:
+    """The features come sorted: least room first."""
+    net = certs.network
+    assert net is not None
+    eps, capped = certs.eps[row].flatten().tolist(), certs.capped[row].flatten().tolist()
+    x, ends = _coordinates(certs, row)
+    names = feature_names(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
+    label = int(certs.labels[row])
+    features = []
+    order = sorted(range(len(eps)), key=lambda k: (eps[k] == 0, eps[k]))  # frozen features last
+    for k in order if certs.status[row] == "certified" else ():
+        found = {"feature": names[k], "number": k, "value": x[k], "half_width": eps[k], "capped": capped[k]}
+        if ends:
+            found.update(lower=ends[0][k], upper=ends[1][k])
+        features.append(found)
+    return {
+        "input": number,
+        "name": name,
+        "status": certs.status[row],
+        "message": certs.message[row],
+        "label": label if label >= 0 else None,
+        "class": net.about.classes[label] if net.about.classes and 0 <= label < len(net.about.classes) else None,
+        "conditions": None if certs.spec_group is None else len(certs.spec_group.unique()),
+        "deployed": certs.settings["deployed"],
+        "uniform": float(certs.uniform[row]),
+        "geomean": float(certs.geomean[row]),
+        "ratio": float(certs.ratio[row]),
+        "margin": float(certs.margins[row].min()),
+        "region": certs.shape,
+        "extent": extent_of(certs),
+        "features": features,
+        "stated": list(_STATED),
+    }
+
+
+def _coordinates(certs: Certificates, row: int) -> tuple[list[float], tuple[list[float], list[float]] | None]:
+    """Of an input: its features, or what they are along the directions of its region's basis, and between which ends
+    each may move whatever the others do: None for shapes in which that depends on the others."""
+    x, center, eps = (t[row].flatten() for t in (certs.x, certs.center, certs.eps))
+    if certs.lower is not None and certs.upper is not None:
+        return x.tolist(), (certs.lower[row].flatten().tolist(), certs.upper[row].flatten().tolist())
+    if certs.basis is not None:
+        if not certs.orthogonal:
+            raise InputError("the run's basis is not orthogonal, so that its directions mean nothing")
+        x, center = torch.linalg.solve(certs.basis, torch.stack([x, center], 1)).unbind(1)
+    if extent_of(certs) != HALF_WIDTH:
+        return x.tolist(), None
+    # Rounded inwards: a sum is within half a unit of its last place.
+    lower, upper = torch.nextafter(center - eps, center), torch.nextafter(center + eps, center)
+    return x.tolist(), (lower.tolist(), upper.tolist())
+
+
+def feature_names(net: Network) -> list[str]:
+    """What features are called: by the model or the data, else by their place."""
+    if net.about.features:
+        return list(net.about.features)
+    shape = net.input_shape
+    if looks_channels_last(shape):
+        rows, columns, channels = shape
+        tail = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]
+        return [f"{c}row {i}, column {j}" for i in range(rows) for j in range(columns) for c in tail]
+    if len(shape) == 3:
+        channels, rows, columns = shape
+        lead = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]
+        return [f"{c}row {i}, column {j}" for c in lead for i in range(rows) for j in range(columns)]
+    if len(shape) == 2:
+        return [f"row {i}, column {j}" for i in range(shape[0]) for j in range(shape[1])]
+    return [f"feature {k}" for k in range(net.n_inputs)]

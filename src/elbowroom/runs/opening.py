@@ -1,0 +1,71 @@
+"""From settings to a network and data: the model and the data that they name, or those of a run that goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from elbowroom.certificates.store import HEADER, NETWORK, Run
+from elbowroom.data.dataset import Dataset
+from elbowroom.data.sources import TABLES, open_data
+from elbowroom.errors import InputError, ShapeError
+from elbowroom.network.file import load_network
+from elbowroom.network.graph import Network
+from elbowroom.readers.load import feature_names_of, load
+from elbowroom.runs.settings import Settings
+from elbowroom.runs.stored import stored_settings
+
+
+def settings_for(
+    given: Mapping[str, Any], out: Path, resume: bool, where: Callable[[str], str] = lambda name: name
+) -> tuple[Settings, bool]:
+    """The settings, from values by name (see `Settings.of`), and whether the run in `out` goes on with its own network.
+
+    `resume`: what was not given is as it was when the run was begun, where model or data were not.
+    """
+    settings, own_network, begun = Settings.of(given, where), False, (out / HEADER).exists()
+    if resume and (settings.model is None or settings.data is None) and begun:
+        # But for the machine and for trust, which no file gives.
+        stored = Settings.of(stored_settings(Run.open(out).plan) or {})
+        settings = dataclasses.replace(stored, **{name: getattr(settings, name) for name in given})
+        own_network = "model" not in given
+        before, now = stored.reading(), settings.reading()
+        changed = [name for name in now if name in given and now[name] != before[name]]
+        if own_network and changed:
+            raise InputError(
+                f"{', '.join(where(name) for name in changed)}: the run in {out} goes on with its own network, which "
+                "was read otherwise; choose another folder for a run of the model read so"
+            )
+    return settings, own_network
+
+
+def opened(settings: Settings, run: Path | None = None) -> tuple[Network, Dataset]:
+    """The network, as the settings say to read it or the very one of a run that goes on (`run`: its folder), and the
+    data."""
+    if run is not None:
+        net = load_network(run / NETWORK)
+        return net, _data(settings, net)
+    data = _data(settings, settings.model)
+    return _network(settings, data), data
+
+
+def _data(settings: Settings, model: Any) -> Dataset:
+    """`model`: whose features are looked for in a table, by name."""
+    assert settings.data is not None
+    is_table = Path(settings.data).suffix.lower() in TABLES
+    return open_data(
+        settings.data, settings.data_dir, label_column=settings.label_column,
+        feature_columns=settings.feature_columns, input_shape=settings.input_shape, key=settings.key,
+        features=feature_names_of(model, settings.trust_pickle) if is_table else None,
+    )  # fmt: skip
+
+
+def _network(settings: Settings, data: Dataset) -> Network:
+    try:
+        return load(
+            settings.model, **{**settings.reading(), "input_shape": data.shape}, trust_pickle=settings.trust_pickle
+        )
+    except ShapeError as error:  # of a shape that nobody may have given: it is the data's
+        raise InputError(f"{data.name} does not fit {settings.model}: {error}") from None
