@@ -19,6 +19,7 @@ check: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: .venv/dev
 	$(BIN)/ruff check --fix .

@@ -10,6 +10,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from elbowroom.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from elbowroom.certificates.result import Certificates as Certificates
     from elbowroom.certify import certify as certify
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from elbowroom.search.solvers.sequential import Sequential as Sequential
     from elbowroom.verify.box import Verification as Verification
     from elbowroom.verify.box import verify as verify
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Bounds": "elbowroom.search.bounds.api",

@@ -34,7 +34,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from elbowroom import __version__
 from elbowroom.certificates import parts
 from elbowroom.certificates.lock import locked
 from elbowroom.certificates.result import Certificates, sizes_of
@@ -43,6 +42,7 @@ from elbowroom.errors import InputError
 from elbowroom.files import BINARY, Archive, canonical_json, digest, parse_json, read_file, replace_file, write_archive
 from elbowroom.network.file import about_hash, load_network, network_hash, save_network
 from elbowroom.network.graph import Network
+from elbowroom.version import __version__
 
 FORMAT, VERSION = "elbowroom-run", 4
 PART_BYTES = 1 << 28  # of numbers in one part at most, before compression, but for

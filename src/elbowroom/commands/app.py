@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from elbowroom import __version__
 from elbowroom.commands.certify import certify
 from elbowroom.commands.check import check
 from elbowroom.commands.demo import demo
@@ -21,6 +20,7 @@ from elbowroom.commands.train import train
 from elbowroom.commands.verify import verify
 from elbowroom.errors import ElbowroomError
 from elbowroom.report.flags import as_flags
+from elbowroom.version import __version__
 
 WRONG, INTERRUPTED = 2, 130
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from elbowroom import __version__
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network.graph import Network
@@ -24,6 +23,7 @@ from elbowroom.runs.engines.transport import answer, network_bytes, network_of
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.settings import Settings
 from elbowroom.search.memory import Budget
+from elbowroom.version import __version__
 
 _LOG = logging.getLogger(__name__)
 _ANSWER = 10.0  # seconds in which a cluster must answer
