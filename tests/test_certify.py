@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from elbowroom.certificates.result import Certificates
-from elbowroom.certify import certify
+from elbowroom.certify.api import certify
 from elbowroom.claim.specification import label_in, linear_specification, outputs_within
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops

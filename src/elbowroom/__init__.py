@@ -14,7 +14,7 @@ from elbowroom.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from elbowroom.certificates.result import Certificates as Certificates
-    from elbowroom.certify import certify as certify
+    from elbowroom.certify.api import certify as certify
     from elbowroom.claim.specification import Specification as Specification
     from elbowroom.claim.specification import label_in as label_in
     from elbowroom.claim.specification import label_stays as label_stays
@@ -50,7 +50,7 @@ _HOMES = {
     "bounds": "elbowroom.search.bounds.api",
     "verify": "elbowroom.verify.box",
     "Certificates": "elbowroom.certificates.result",
-    "certify": "elbowroom.certify",
+    "certify": "elbowroom.certify.api",
     "CheckReport": "elbowroom.proof.recheck",
     "check": "elbowroom.proof.recheck",
     "DataWarning": "elbowroom.errors",

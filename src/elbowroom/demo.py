@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from elbowroom.analyse import cosine_similarity
 from elbowroom.certificates.result import Certificates
-from elbowroom.certify import certify
+from elbowroom.certify.api import certify
 from elbowroom.data.embedded import Dataset, digits
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network

@@ -9,7 +9,7 @@ from exact import values
 from flint import arb, ctx
 from torch import Tensor
 
-from elbowroom.certify import certify
+from elbowroom.certify.api import certify
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.specification import label_stays
 from elbowroom.claim.stated import Stated

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elbowroom.certify import certify
+from elbowroom.certify.api import certify
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.specification import label_stays
 from elbowroom.claim.stated import Stated

@@ -7,7 +7,7 @@ import pytest
 from small import network
 
 import elbowroom as er
-from elbowroom.certify import PRECISIONS, SOLVERS
+from elbowroom.certify.api import PRECISIONS, SOLVERS
 from elbowroom.errors import InputError
 from elbowroom.readers.load import LAYOUTS, TASKS, load
 from elbowroom.runs import settings as module

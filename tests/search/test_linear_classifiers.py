@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from elbowroom.certify import certify
+from elbowroom.certify.api import certify
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Linear
 from elbowroom.search.regions.box import Box

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import elbowroom as er
-from elbowroom.certify import certify
+from elbowroom.certify.api import certify
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.search.memory import Budget, Pool, bytes_of, free_bytes
@@ -73,7 +73,7 @@ def test_the_same_certificates_within_little_memory():
 
 
 def test_out_of_memory_halves_the_batch(monkeypatch):
-    from elbowroom.certify import _Task
+    from elbowroom.certify.api import _Task
 
     sizes, plain = [], _Task.run
 
@@ -91,7 +91,7 @@ def test_out_of_memory_halves_the_batch(monkeypatch):
 
 
 def test_too_little_for_one_input(monkeypatch):
-    from elbowroom.certify import _Task
+    from elbowroom.certify.api import _Task
 
     def run(self, *rest):
         raise MemoryError
@@ -102,7 +102,7 @@ def test_too_little_for_one_input(monkeypatch):
 
 
 def test_other_errors_are_not_taken_for_that(monkeypatch):
-    from elbowroom.certify import _Task
+    from elbowroom.certify.api import _Task
 
     def run(self, *rest):
         raise RuntimeError("something else")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from elbowroom.certify import certify
+from elbowroom.certify.api import certify
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Linear, ReLU
 from elbowroom.search.regions.box import Box

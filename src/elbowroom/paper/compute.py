@@ -31,7 +31,7 @@ from torch import Tensor
 
 from elbowroom.analyse import cosine_similarity, feature_robustness, spectrum
 from elbowroom.certificates.result import STATUSES, Certificates
-from elbowroom.certify import CAP, certify
+from elbowroom.certify.api import CAP, certify
 from elbowroom.data.embedded import Dataset
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.files import replace_file

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from elbowroom.certify import certify
+from elbowroom.certify.api import certify
 from elbowroom.data.embedded import Dataset
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network.file import load_network

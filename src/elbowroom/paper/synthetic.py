@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
-from elbowroom.certify import certify
+from elbowroom.certify.api import certify
 from elbowroom.data.embedded import Voronoi, voronoi
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network

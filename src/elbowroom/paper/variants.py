@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from elbowroom.certify import certify
+from elbowroom.certify.api import certify
 from elbowroom.data.embedded import Dataset
 from elbowroom.errors import ElbowroomError
 from elbowroom.machine.device import usable_device

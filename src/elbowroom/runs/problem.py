@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from elbowroom.certify import SOLVERS, Solver
+from elbowroom.certify.api import SOLVERS, Solver
 from elbowroom.errors import InputError
 from elbowroom.machine.device import usable_device
 from elbowroom.network.graph import Network

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.schema import joined
-from elbowroom.certify import certify, uncertified
+from elbowroom.certify.api import certify, uncertified
 from elbowroom.claim.specification import Specification, outputs_within
 from elbowroom.errors import DataWarning, ElbowroomError, InputError, UnsupportedError
 from elbowroom.network.graph import Network

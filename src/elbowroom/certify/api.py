@@ -20,6 +20,7 @@ from elbowroom.arguments.inputs import batched, labels_of
 from elbowroom.arguments.tensors import Array, tensor_of
 from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows, write_rows
+from elbowroom.certify.verdict import largest_proved
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.space import Space, space_of
 from elbowroom.claim.specification import Specification, check_labels, label_stays
@@ -41,7 +42,6 @@ from elbowroom.search.solvers.prior import start_from
 from elbowroom.search.solvers.problem import Problem, Work
 from elbowroom.search.solvers.sequential import Sequential
 from elbowroom.search.solvers.uniform import uniform_radius
-from elbowroom.verdict import largest_proved
 
 Solver = Sequential | AugmentedLagrangian
 SOLVERS: dict[str, type[Sequential] | type[AugmentedLagrangian]] = {

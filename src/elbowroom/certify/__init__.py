@@ -1,0 +1,1 @@
+"""The largest certified region: search proposes, proof decides."""
