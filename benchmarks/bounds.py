@@ -28,7 +28,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from elbowroom.claim.specification import label_stays
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Linear, ReLU
-from elbowroom.search.bounds.propagate import METHODS, Propagation, margins_of
+from elbowroom.search.bounds.methods import METHODS
+from elbowroom.search.bounds.propagate import Propagation, margins_of
 from elbowroom.search.regions.input_set import InputSet
 
 PIXELS, WIDTH, CLASSES, BATCH = 784, 300, 10, 16

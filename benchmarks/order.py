@@ -23,7 +23,8 @@ from torch import Tensor
 from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.bounds.methods import method_named
+from elbowroom.search.bounds.propagate import Propagation
 from elbowroom.search.regions.input_set import InputSet
 
 BATCH = 16

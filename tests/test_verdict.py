@@ -17,7 +17,7 @@ from elbowroom.proof.kernel.prove import prove
 from elbowroom.proof.kernel.support import hull
 from support import cases, mlp
 
-MODULE = importlib.import_module("elbowroom.certify.api")  # of which the package shows the function alone
+MODULE = importlib.import_module("elbowroom.certify.task")
 SHAPES = {
     "box": er.Box(),
     "asymmetric": er.Box(asymmetric=True),

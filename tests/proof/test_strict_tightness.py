@@ -17,7 +17,8 @@ from elbowroom.claim.stated import Stated
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import prove
-from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.bounds.methods import method_named
+from elbowroom.search.bounds.propagate import Propagation
 from elbowroom.search.regions.input_set import InputSet
 from search.test_reference import reference
 from support import METHODS, cases, magnitudes, networks, normal, regions

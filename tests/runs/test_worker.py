@@ -133,7 +133,7 @@ def test_what_is_wrong_with_everything_ends_the_run(monkeypatch):
 def test_certify_says_when_one_input_does_not_fit(monkeypatch):
     """certify halves its own batches, and gives up in words; that is the machine's fault, not the input's."""
 
-    task = sys.modules["elbowroom.certify.api"]._Task
+    task = sys.modules["elbowroom.certify.task"].Task
     run = task.run
 
     def full(self, inputs, *rest):

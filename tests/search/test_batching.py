@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from elbowroom.claim.specification import linear_specification
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.bounds.methods import method_named
+from elbowroom.search.bounds.propagate import Propagation
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.input_set import InputSet
 from support import KINDS, METHODS, cases, magnitudes, mlp, networks, normal, random_region

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.claim.specification import label_stays, linear_specification
-from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.bounds.methods import method_named
+from elbowroom.search.bounds.propagate import Propagation
 from support import ACTIVATIONS, FULL, KINDS, ROUNDOFF, cases, mlp, networks, normal, random_region, rounding
 
 EXACT = torch.float64

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.claim.specification import Specification, label_stays, linear_specification
-from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.bounds.methods import method_named
+from elbowroom.search.bounds.propagate import Propagation
 from support import METHODS, ROUNDOFF, attack, cases, networks, normal, regions, rounding
 
 SAMPLES = 12

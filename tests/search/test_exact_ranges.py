@@ -13,7 +13,8 @@ from elbowroom.claim.specification import linear_specification
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.search.bounds.api import bounds
-from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.bounds.methods import method_named
+from elbowroom.search.bounds.propagate import Propagation
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.verify.box import verify
 from support import ACTIVATIONS, FULL, KINDS, METHODS, Builder, cases, magnitudes, mlp, random_region

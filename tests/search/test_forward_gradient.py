@@ -7,7 +7,8 @@ from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.search.bounds.forward_gradient import forward_gradient
-from elbowroom.search.bounds.propagate import METHODS, Propagation
+from elbowroom.search.bounds.methods import METHODS
+from elbowroom.search.bounds.propagate import Propagation
 from elbowroom.search.regions.input_set import InputSet
 
 ACTIVATIONS = [

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.search.bounds.max_pool import MaxPooling, windows
-from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.bounds.methods import method_named
+from elbowroom.search.bounds.propagate import Propagation
 from elbowroom.search.regions.input_set import InputSet
 from support import METHODS, cases, lines_of
 

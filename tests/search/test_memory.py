@@ -73,9 +73,9 @@ def test_the_same_certificates_within_little_memory():
 
 
 def test_out_of_memory_halves_the_batch(monkeypatch):
-    from elbowroom.certify.api import _Task
+    from elbowroom.certify.task import Task
 
-    sizes, plain = [], _Task.run
+    sizes, plain = [], Task.run
 
     def run(self, points, *rest):
         sizes.append(len(points))
@@ -83,7 +83,7 @@ def test_out_of_memory_halves_the_batch(monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return plain(self, points, *rest)
 
-    monkeypatch.setattr(_Task, "run", run)
+    monkeypatch.setattr(Task, "run", run)
     net, x = wide(10), torch.randn(7, 8, dtype=torch.float64)
     certs = certify(net, x)
     assert len(certs) == 7 and torch.equal(certs.x, x)
@@ -91,23 +91,23 @@ def test_out_of_memory_halves_the_batch(monkeypatch):
 
 
 def test_too_little_for_one_input(monkeypatch):
-    from elbowroom.certify.api import _Task
+    from elbowroom.certify.task import Task
 
     def run(self, *rest):
         raise MemoryError
 
-    monkeypatch.setattr(_Task, "run", run)
+    monkeypatch.setattr(Task, "run", run)
     with pytest.raises(er.InputError, match="does not suffice for one input"):
         certify(wide(10), torch.randn(5, 8, dtype=torch.float64))
 
 
 def test_other_errors_are_not_taken_for_that(monkeypatch):
-    from elbowroom.certify.api import _Task
+    from elbowroom.certify.task import Task
 
     def run(self, *rest):
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(_Task, "run", run)
+    monkeypatch.setattr(Task, "run", run)
     with pytest.raises(RuntimeError, match="something else"):
         certify(wide(10), torch.randn(5, 8, dtype=torch.float64))
 

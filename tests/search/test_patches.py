@@ -10,7 +10,8 @@ from elbowroom.claim.specification import linear_specification
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.search.bounds import patches
-from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.bounds.methods import method_named
+from elbowroom.search.bounds.propagate import Propagation
 from support import cases, networks, normal, random_region
 
 METHODS = ("quadratic", "combined", "adaptive")

@@ -13,8 +13,9 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.network.operations import Operation, Shape
 from elbowroom.search.bounds.linear import lower_deviation
+from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.bounds.planes import Planes, Relaxed, Term
-from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.bounds.propagate import Propagation
 from elbowroom.search.bounds.relaxations import TABLE
 from elbowroom.search.memory import Pool
 from elbowroom.search.regions.input_set import InputSet

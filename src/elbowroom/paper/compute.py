@@ -31,7 +31,7 @@ from torch import Tensor
 
 from elbowroom.analyse import cosine_similarity, feature_robustness, spectrum
 from elbowroom.certificates.result import STATUSES, Certificates
-from elbowroom.certify.api import CAP, certify
+from elbowroom.certify.api import certify
 from elbowroom.data.embedded import Dataset
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.files import replace_file
@@ -40,6 +40,7 @@ from elbowroom.network.file import load_network, save_network
 from elbowroom.network.graph import Network
 from elbowroom.paper.models import BINARY, FULL, MAIN, SIZES, TAU, Model, Size
 from elbowroom.proof.recheck import check
+from elbowroom.search.find import CAP
 from elbowroom.search.regions.box import Box
 from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
 from elbowroom.training.sets import as_network, training_data

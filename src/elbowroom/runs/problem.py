@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from elbowroom.certify.api import SOLVERS, Solver
 from elbowroom.errors import InputError
 from elbowroom.machine.device import usable_device
 from elbowroom.network.graph import Network
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.values import ALL, FROM_DATA, nearest
 from elbowroom.search.regions.registry import region_named
+from elbowroom.search.solvers.problem import Solver
+from elbowroom.search.solvers.registry import solver_class
 
 _NAMED_AT_MOST = 10
 
@@ -79,7 +80,7 @@ def device_of(settings: Settings) -> torch.device:
 
 
 def _solver(settings: Settings) -> Solver:
-    kind = SOLVERS[settings.solver]
+    kind = solver_class(settings.solver)
     known: dict[str, type] = {field.name: type(field.default) for field in dataclasses.fields(kind)}
     options: dict[str, Any] = {}
     for name, value in (settings.solver_options or {}).items():

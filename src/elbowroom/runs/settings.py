@@ -21,11 +21,10 @@ from typing import Any
 
 from elbowroom.errors import InputError
 from elbowroom.runs import values
+from elbowroom.search.bounds.methods import MARGINS, METHODS
 from elbowroom.search.regions.registry import REGIONS
+from elbowroom.search.solvers.registry import SOLVERS
 
-BOUNDS = ("adaptive", "combined", "quadratic", "simple", "fast")
-MARGINS = ("direct", "logits")
-SOLVERS = ("sequential", "augmented-lagrangian")
 ENGINES = ("local", "ray")
 
 # The panels of `elbowroom certify --help`.
@@ -197,7 +196,7 @@ class Settings:
         values.one_of("float32"), "{choices}: certify also the network as executed in float32.", panel=WHAT, kind=CLAIM
     )
 
-    bounds: str = option(values.one_of(*BOUNDS), "{choices}.", "adaptive", panel=HOW, kind=CLAIM, metavar="METHOD")
+    bounds: str = option(values.one_of(*METHODS), "{choices}.", "adaptive", panel=HOW, kind=CLAIM, metavar="METHOD")
     margin: str = option(values.one_of(*MARGINS), "{choices}.", "direct", panel=HOW, kind=CLAIM, metavar="NAME")
     solver: str = option(values.one_of(*SOLVERS), "{choices}.", "sequential", panel=HOW, kind=CLAIM, metavar="NAME")
     solver_options: dict[str, float] | None = option(

@@ -16,7 +16,7 @@ from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import prove
-from elbowroom.search.bounds.propagate import check_margin, method_named
+from elbowroom.search.bounds.methods import check_margin, method_named
 
 
 @dataclass(frozen=True, eq=False)

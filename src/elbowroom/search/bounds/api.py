@@ -14,7 +14,8 @@ from elbowroom.arguments.tensors import Array
 from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes, recordable
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.propagate import Propagation, method_named
+from elbowroom.search.bounds.methods import method_named
+from elbowroom.search.bounds.propagate import Propagation
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.input_set import InputSet
 

@@ -36,8 +36,8 @@ from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.graph import Network, Node
 from elbowroom.network.operations import Operation, Shape
 from elbowroom.search.bounds.maps import MAPS
+from elbowroom.search.bounds.methods import Method, method_named
 from elbowroom.search.bounds.planes import Relaxed
-from elbowroom.search.bounds.propagate import Method, method_named
 from elbowroom.search.bounds.relaxations import TABLE, row_of
 
 

@@ -7,59 +7,23 @@ computed, the better end is kept, and the activation's lines follow from it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from elbowroom.claim.specification import Specification
-from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.interval import interval
 from elbowroom.search.bounds.linear import lower_deviation, numbers_of
 from elbowroom.search.bounds.maps import MAPS
+from elbowroom.search.bounds.methods import Method, check_margin, method_named
 from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.relaxations import TABLE, row_of
 from elbowroom.search.memory import Budget, Pool
 from elbowroom.search.regions.input_set import InputSet, dot
 
-
-@dataclass(frozen=True)
-class Method:
-    """How bounds are made: `linear` bounds or not, with `parallel` lines or not, met with `intervals` or not.
-
-    `hidden`: linear bounds of the hidden layers, too, not only of the rows asked for.
-    """
-
-    linear: bool
-    parallel: bool
-    intervals: bool
-    hidden: bool
-
-
-METHODS = {
-    "simple": Method(linear=False, parallel=True, intervals=True, hidden=False),
-    "quadratic": Method(linear=True, parallel=True, intervals=False, hidden=True),
-    "combined": Method(linear=True, parallel=True, intervals=True, hidden=True),
-    "adaptive": Method(linear=True, parallel=False, intervals=True, hidden=True),
-    # For networks where the others take too long; in the field, CROWN-IBP.
-    "fast": Method(linear=True, parallel=False, intervals=True, hidden=False),
-}
-
 # A bound of one's own: margins, `b x g`, proved on the input set and differentiable by its centre and radius.
 BoundFunction = Callable[[Network, InputSet, Specification], Tensor]
-
-
-def method_named(name: str) -> Method:
-    try:
-        return METHODS[name]
-    except KeyError:
-        raise InputError(f"unknown bounds {name!r}; choose one of {', '.join(METHODS)}") from None
-
-
-def check_margin(name: str) -> None:
-    if name not in ("direct", "logits"):
-        raise InputError(f'margin must be "direct" or "logits", got {name!r}')
 
 
 class Propagation:

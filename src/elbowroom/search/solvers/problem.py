@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -87,3 +88,9 @@ class Solution:
 
     theta: Tensor
     message: str
+
+
+class Solver(Protocol):
+    """Makes regions larger: from a problem and a feasible start, `b x d`, to parameters that are feasible, too."""
+
+    def solve(self, problem: Problem, start: Tensor) -> Solution: ...

@@ -1,0 +1,194 @@
+"""One batch, from inputs to certificates: which need no search, what the search proposes, what the proof makes of it.
+
+The only place that writes the status "certified".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elbowroom.certificates.result import Certificates, sizes_of
+from elbowroom.certificates.schema import blank_rows
+from elbowroom.certify.verdict import largest_proved
+from elbowroom.claim.hints import Hints
+from elbowroom.claim.specification import Specification
+from elbowroom.claim.stated import Stated
+from elbowroom.proof.kernel.prove import prove
+from elbowroom.search.find import BLUR, Found, Inputs, Search, positions
+from elbowroom.search.regions.base import Placed, Region
+from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.solvers.boundary import to_boundary
+from elbowroom.search.solvers.problem import Problem, Work
+
+_GRAIN = 2.0**-15  # the least extent of a feature, beside its value, that float32 tells from zero
+_NONE = (
+    "no region was found in which the strict check proves the specification; the margin at the input itself is {:.3g}"
+)
+
+
+def parts_of(region: Region) -> set[str]:
+    """Which parts the columns have that a search writes."""
+    return {"boxes"} if region.stated_by_corners else set()
+
+
+@dataclass
+class Task:
+    """Everything that is the same for all batches. `dtype`: of the first search."""
+
+    search: Search
+    told_labels: bool
+    told_spec: bool
+    hints: Hints
+    deployed: str | None
+    dtype: torch.dtype
+
+    def run(self, inputs: Inputs, labels: Tensor) -> dict[str, Any]:
+        """Certificates of one batch, as the fields of `Certificates`; features flat."""
+        status, message = self._triage(inputs, labels)
+        work = Work.none(len(inputs))
+        sizes = dataclasses.replace(sizes_of(self.search.net, inputs.spec.group), input_shape=inputs.x.shape[1:])
+        result = blank_rows(Certificates, sizes, inputs.x, parts_of(self.search.region))
+        result["labels"] = labels
+        passed = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.x.device)
+        todo = torch.tensor([s == "" for s in status], device=passed.device).nonzero().squeeze(1)
+        if len(todo) and self.dtype != torch.float64:
+            clear = ~self.search.is_blurred(inputs.take(todo), self.dtype)
+            first, left = todo[clear], todo[~clear]
+            if len(first):
+                found, doubtful = self._attempt(inputs.take(first), self.dtype, work)
+                _keep_larger(result, passed, first, found)
+                left = torch.cat([left, first[doubtful]]).sort().values
+            todo = left
+        if len(todo):
+            found, _ = self._attempt(inputs.take(todo), torch.float64, work)
+            _keep_larger(result, passed, todo, found)
+        least = inputs.spec.margins(inputs.outputs).amin(1).tolist()
+        for k, ok in enumerate(passed.tolist()):
+            if not status[k]:
+                status[k] = "certified" if ok else "not_certified"
+                message[k] = "" if ok else _NONE.format(least[k])
+        result.update(status=status, message=message, evaluations=work.evaluations, gradients=work.gradients)
+        result.update(gradient_rows=work.rows)
+        return result
+
+    def _attempt(self, inputs: Inputs, dtype: torch.dtype, work: Work) -> tuple[dict[str, Tensor], Tensor]:
+        """What a search in one precision leads to, and where another is worth trying, `b`: no region, or one that is
+        not proved whole, or extents that float32 hardly tells from zero."""
+        proposed, problem = self.search.find(inputs, dtype, work)
+        if self.deployed and bool((proposed.radius > 0).any()):
+            proposed.theta = self._leave_room_for_rounding(inputs, problem, proposed)
+        found = self._verdict(inputs, proposed)
+        thin = (found["eps"] < _GRAIN * inputs.x.abs()) & inputs.space.free
+        return found, ~found["certified"] | (found.pop("factor") < 1 - BLUR) | thin.any(1)
+
+    def _triage(self, inputs: Inputs, labels: Tensor) -> tuple[list[str], list[str]]:
+        """Status and message of the inputs that need no search; "" for the others."""
+        # Everything to the CPU at once: asking a GPU for one number at a time would take longer than the search.
+        x, outputs, space = inputs.x, inputs.outputs, inputs.space
+        least = inputs.spec.margins(outputs).amin(1).tolist()
+        decided, labels_ = self.search.net.decide(outputs).tolist(), labels.tolist()
+        finite, outputs_finite = torch.isfinite(x).all(1).tolist(), torch.isfinite(outputs).all(1).tolist()
+        beyond = (x < space.lowest) | (x > space.highest)
+        outside = beyond.any(1).tolist()
+        status, message = [], []
+        for k in range(len(x)):
+            kind, why = "", ""
+            if not finite[k]:
+                kind, why = "nonfinite", "the input holds NaN or infinite values"
+            elif outside[k]:
+                place = int(beyond[k].nonzero()[0])
+                kind, why = "error", f"feature {place} = {float(x[k, place]):.6g} lies outside the domain"
+            elif not outputs_finite[k]:
+                kind, why = "nonfinite", "the network's outputs are NaN or infinite here"
+            elif least[k] <= 0 and self.told_labels:
+                kind, why = "misclassified", f"the network decides {decided[k]} here, not {labels_[k]}"
+            elif least[k] <= 0 and self.told_spec:
+                kind, why = "misclassified", "the specification does not hold at the input itself"
+            elif least[k] <= 0:
+                kind, why = "not_certified", "two classes tie at the input itself"
+            elif least[k] <= self.search.delta:
+                why = f"the margin at the input itself, {least[k]:.3g}, is not above delta = {self.search.delta:g}"
+                kind = "not_certified"
+            status.append(kind)
+            message.append(why)
+        return status, message
+
+    def _leave_room_for_rounding(self, inputs: Inputs, problem: Problem, found: Found) -> Tensor:
+        """Shrinks regions until their margins also pay for the errors of the network as executed.
+
+        Where that leaves nothing, or the errors are not known, the region stays, and the verdict shrinks it.
+        """
+        whole = self._stated(inputs, found)[1]
+        dtype = problem.at_input.dtype
+        short = self.search.delta - self._prove(whole, inputs.spec).amin(1)
+        short = torch.where(torch.isfinite(short), short, torch.inf).clamp_min(0).to(dtype)[:, None]
+        plain = problem.evaluate
+
+        def margins(sets: InputSet, index: Tensor) -> Tensor:
+            return plain(sets, index) - 1.02 * short[positions(problem.index, index)]
+
+        stricter = dataclasses.replace(problem, evaluate=margins, at_input=problem.at_input - 1.02 * short[:, 0])
+        theta = found.theta.to(dtype)
+        factor = to_boundary(stricter, theta)[0].clamp_max(1)
+        return problem.region.grow(theta, torch.where(factor > 0, factor, 1.0)).double()
+
+    def _stated(self, inputs: Inputs, found: Found) -> tuple[Placed, Stated]:
+        """The regions found, and how they are stated."""
+        region = self.search.place(inputs, found.cap, torch.float64)
+        return region, region.stated(torch.minimum(found.theta, region.caps))
+
+    def _prove(self, region: Stated, spec: Specification) -> Tensor:
+        return prove(self.search.net, region, spec.rows, spec.offset, spec.group, self.hints, self.deployed)
+
+    def _passes(self, margins: Tensor) -> Tensor:
+        """Which inputs' proved margins, `b x g`, are a certificate's."""
+        return ((margins >= self.search.delta) & (margins > 0)).all(1)
+
+    def _verdict(self, inputs: Inputs, found: Found) -> dict[str, Tensor]:
+        """Runs the strict check on what will be stored, shrinking until it passes."""
+        x, free = inputs.x, inputs.space.free
+        region, whole = self._stated(inputs, found)
+
+        def proof(part: Stated, index: Tensor) -> Tensor:
+            return self._prove(part, inputs.spec.part(index))
+
+        empty = x.new_zeros(len(x), inputs.spec.n_groups)
+        proved, margins, factor = largest_proved(whole, x, free, found.radius > 0, proof, self._passes, empty)
+        passed = factor > 0
+        half = proved.half_widths()
+        half = torch.where(passed[:, None], half, 0.0)
+        n_free = region.n_free
+        log_geomean = torch.where(free, half, 1.0).log().sum(1) / n_free
+        to_uniform = log_geomean - region.log_geomean(torch.minimum(found.uniform, region.caps))
+        # Within a percent: scaling to the boundary moves a feature off its cap by a trifle.
+        at_cap = (factor[:, None] * found.theta >= 0.99 * region.caps) & (region.caps > 0) & passed[:, None]
+        if at_cap.shape != x.shape:
+            at_cap = at_cap.chunk(2, 1)[0] & at_cap.chunk(2, 1)[1]
+        ends = {"lower": proved.lower, "upper": proved.upper}
+        corners = {name: torch.where(passed[:, None], t, x) for name, t in ends.items() if t is not None}
+        return {
+            "certified": passed,
+            "factor": factor,
+            "eps": half,
+            "center": torch.where(passed[:, None], proved.middle(), x),
+            **corners,
+            "capped": at_cap,
+            "uniform": torch.where(passed, found.radius, 0.0),
+            "geomean": torch.where(passed, log_geomean.exp(), 0.0),
+            "log_volume": torch.where(passed, n_free * log_geomean + region.log_unit_volume(n_free), -torch.inf),
+            "ratio": torch.where(passed, to_uniform.exp(), 0.0),
+            "margins": margins,
+        }
+
+
+def _keep_larger(result: dict[str, Any], passed: Tensor, rows: Tensor, found: dict[str, Tensor]) -> None:
+    """Writes what was found for some inputs over what there was, where it is larger."""
+    better = found.pop("certified") & (found["log_volume"] > result["log_volume"][rows])
+    passed[rows[better]] = True
+    for name, value in found.items():
+        result[name][rows[better]] = value[better]

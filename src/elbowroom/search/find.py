@@ -1,0 +1,141 @@
+"""From inputs to proposals: the uniform radius, caps, and the largest region that the bounds allow.
+
+Fast, and only as right as its precision: what is found here is proposed, and `certify` proves it or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elbowroom.claim.space import Space
+from elbowroom.claim.specification import Specification
+from elbowroom.network.graph import Network
+from elbowroom.search.bounds.propagate import BoundFunction
+from elbowroom.search.regions.base import Placed, Region
+from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.solvers.prior import start_from
+from elbowroom.search.solvers.problem import Problem, Solver, Work
+from elbowroom.search.solvers.uniform import uniform_radius
+
+CAP = 1000.0  # without domain or max_eps, no feature may reach farther than this many uniform radii
+_FARTHEST = 1e6  # and no uniform radius is looked for beyond this many times the input's size
+_LEAST_SIZE, _MOST_SIZE = 1e-3, 1e15  # for inputs and margins that say nothing of their units
+
+# What float32 can tell: rounding of a margin, per unit of what was added up; what it may be of a margin; the largest
+# value at an input, beside what it may be elsewhere.
+_ROUNDINGS, BLUR, _LARGE = 16 * 2.0**-24, 1e-2, 1e18
+
+
+@dataclass
+class Inputs:
+    """Some inputs of a batch: `points`, `b x *input_shape`, and `outputs`, `b x k`, in float64; what must hold, and
+    where; `rows`, `b`: which of the batch they are, in order."""
+
+    points: Tensor
+    outputs: Tensor
+    spec: Specification
+    space: Space
+    rows: Tensor
+
+    def take(self, index: Tensor) -> Inputs:
+        points, outputs, rows = self.points[index], self.outputs[index], self.rows[index]
+        return Inputs(points, outputs, self.spec.part(index), self.space.part(index), rows)
+
+    @property
+    def x(self) -> Tensor:
+        return self.points.flatten(1)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+@dataclass
+class Found:
+    """What a search found, in float64: parameters of the region and of the uniform one, `b x d`; the uniform radius,
+    `b`, zero where there is no region; caps, `b x n`."""
+
+    theta: Tensor
+    uniform: Tensor
+    radius: Tensor
+    cap: Tensor
+
+
+@dataclass
+class Search:
+    """How regions are looked for: the same for all batches. `prior`: `d`, extents per unit of the uniform radius."""
+
+    net: Network
+    region: Region
+    evaluate: BoundFunction
+    solver: Solver
+    delta: float
+    prior: Tensor | None = None
+
+    def place(self, inputs: Inputs, cap: Tensor, dtype: torch.dtype) -> Placed:
+        """The shape around the inputs, with these caps, `b x n`."""
+        space = self.region.binding(inputs.space).capped(cap)
+        return self.region.place(inputs.x, space, self.net.input_shape, dtype)
+
+    def find(self, inputs: Inputs, dtype: torch.dtype, work: Work) -> tuple[Found, Problem]:
+        """The largest regions found, computing in `dtype`, and the problem they were found for."""
+        device = inputs.points.device
+        rows = inputs.rows
+        net, rounded = self.net.cast(dtype, device), inputs.spec.cast(dtype, device)
+        at_input = (inputs.spec.margins(inputs.outputs).amin(1) - self.delta).to(dtype)
+
+        def margins(sets: InputSet, index: Tensor) -> Tensor:
+            return self.evaluate(net, sets, rounded.part(positions(rows, index))) - self.delta
+
+        # The uniform radius first: it is the baseline, the start, and what caps are measured in.
+        length = self._length(inputs)
+        size = torch.maximum(inputs.x.abs().amax(1), length).clamp_min(_LEAST_SIZE)[:, None]
+        own = self.region.binding(inputs.space).farthest()
+        cap = torch.where(own.isfinite(), own, _FARTHEST * size)
+        problem = Problem(self.place(inputs, cap, dtype), margins, rows, at_input, work)
+        scale = self.region.scale(problem.region)
+        guess = 0.02 * inputs.x.abs().mean(1).clamp_min(_LEAST_SIZE)
+        guess = torch.where(length > 0, torch.minimum(torch.maximum(guess, 1e-3 * length), length), guess)
+        radius = uniform_radius(problem, scale, guess.to(dtype) / scale.amax(1))
+        reach = CAP * (radius[:, None] * scale.amax(1, keepdim=True)).double()
+        cap = torch.where(own.isfinite(), own, reach)
+        problem = Problem(self.place(inputs, cap, dtype), margins, rows, at_input, work)
+        uniform = problem.region.uniform(radius, scale)
+        theta, keep = uniform.clone(), (radius > 0).nonzero().squeeze(1)
+        if not self.region.one_radius and len(keep):
+            part, start = problem.take(keep), uniform[keep]
+            if self.prior is not None:
+                start = start_from(part, start, radius[keep], self.prior)
+            theta[keep] = self.solver.solve(part, start).theta
+        return Found(theta.double(), uniform.double(), radius.double(), cap), problem
+
+    def _length(self, inputs: Inputs) -> Tensor:
+        """How far all features could move if the margins were linear, `b`: a scale for the search, which inputs alone
+        need not have (an input of zeros does not say in which units). Zero where it is unknown."""
+        points = inputs.points.clone().requires_grad_()
+        outputs = self.net.cast(torch.float64, points.device).values(points)[-1]
+        least = inputs.spec.margins(outputs).amin(1)
+        if not least.requires_grad:  # nothing depends on the input
+            return torch.zeros_like(least)
+        (slope,) = torch.autograd.grad(least.sum(), points)
+        length = (least.detach() - self.delta) / slope.flatten(1).abs().sum(1)
+        return torch.nan_to_num(length, nan=0.0, posinf=0.0).clamp(0, _MOST_SIZE)
+
+    def is_blurred(self, inputs: Inputs, dtype: torch.dtype) -> Tensor:
+        """Where `dtype`, float32, does not do at the input itself, `b`: its rounding may be a good part of a margin, or
+        values are so large that on a region they may be infinite."""
+        spec, exact = inputs.spec, inputs.spec.margins(inputs.outputs)
+        device = inputs.points.device
+        values = self.net.cast(dtype, device).values(inputs.points.to(dtype))
+        seen = spec.cast(dtype, device).margins(values[-1]).double()
+        added = (spec.rows.abs() @ inputs.outputs.abs()[..., None]).squeeze(-1) + spec.offset.abs()
+        error = 8 * (seen - exact).abs() + _ROUNDINGS * spec.reduce(added)
+        small = torch.stack([v.flatten(1).abs().amax(1) for v in values]).amax(0) <= _LARGE
+        return ~((error <= BLUR * (exact - self.delta)).all(1) & small)
+
+
+def positions(rows: Tensor, index: Tensor) -> Tensor:
+    """Where each of `index` stands in `rows` (sorted)."""
+    return torch.searchsorted(rows, index)
