@@ -1,0 +1,169 @@
+"""The house stays as docs/architecture.md draws it: tables without gaps, imports with a reason, a proof that stands
+alone."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+import torch
+from torch import nn
+
+import elbowroom as er
+from elbowroom.network import operations as ops
+from elbowroom.network.file import OPERATIONS
+from elbowroom.proof import arb
+from elbowroom.proof.kernel.float32 import ANALYSES
+from elbowroom.proof.kernel.relaxed import RELAXED
+from elbowroom.proof.kernel.rows import AFFINE
+from elbowroom.readers.onnx.write import _WRITERS
+from elbowroom.search.bounds.maps import MAPS
+from elbowroom.search.bounds.relaxations import TABLE
+
+ROOT = Path(er.__file__).parent
+KINDS = {kind for kind in vars(ops).values() if isinstance(kind, type) and issubclass(kind, ops.Operation)}
+KINDS -= {ops.Operation, ops.Affine, ops.Activation, ops._WithConstant}
+
+
+# --- tables
+
+
+def made_by(folder: str) -> set[type]:
+    """The operations that the modules of a folder build."""
+    names = set()
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ops":
+                names.add(node.attr)
+    return {getattr(ops, name) for name in names if hasattr(ops, name)} & KINDS
+
+
+# Per side: what it has a row for, and what it lacks, with the reason.
+SIDES: dict[str, tuple[set[type], dict[type, str]]] = {
+    "the file of a network": (set(OPERATIONS.values()), {}),
+    "search": ({*MAPS, *TABLE}, {ops.Input: "where a walk ends"}),
+    "proof": ({*AFFINE, *RELAXED}, {ops.Input: "where a walk ends"}),
+    "float32": (set(ANALYSES), {ops.Input: "is given, not computed"}),
+    "arb": ({*arb.AFFINE, *arb.CURVES, ops.MaxPool}, {ops.Input: "where a walk ends", **arb.LACKS}),
+    "the writer of ONNX": (set(_WRITERS), {ops.Input: "becomes the graph's input"}),
+    "the reader of PyTorch": (made_by("readers/torch"), {ops.Input: "is the graph's first node"}),
+    "the reader of ONNX": (made_by("readers/onnx"), {ops.Input: "is the graph's first node"}),
+}
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_every_operation_has_a_row_on_every_side_or_a_reason(side: str) -> None:
+    rows, lacks = SIDES[side]
+    assert KINDS - rows - set(lacks) == set(), "neither a row nor a reason"
+    assert rows & set(lacks) == set(), "a stale excuse"
+    assert rows | set(lacks) <= KINDS, "a row of something that is no operation"
+
+
+def test_affine_and_relaxed_operations_do_not_meet() -> None:
+    affine = {kind for kind in KINDS if issubclass(kind, ops.Affine)}
+    for linear, others in ((set(MAPS), set(TABLE)), (set(AFFINE), set(RELAXED))):
+        assert linear == affine and others == KINDS - affine - {ops.Input}
+
+
+# --- imports
+
+# Modules that import others of ours inside functions, and why.
+LAZY = {
+    "certificates.result": "the files of certificates are made of certificates",
+    "commands": "help must be quick: what a command needs is loaded when it runs",
+    "data.sources": "each kind of data has its own, partly optional, package",
+    "paper.reproduce": "pictures and synthetic data are loaded where they are asked for",
+    "readers.load": "each kind of model has its own, partly optional, package",
+    "runs.engines.choice": "Ray is optional, and processes are not always needed",
+}
+
+
+def test_imports_inside_functions_have_a_reason() -> None:
+    found = set()
+    for path in ROOT.rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for node in ast.walk(function):
+                    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("elbowroom"):
+                        found.add("commands" if module.startswith("commands.") else module)
+    assert found == set(LAZY)
+
+
+# Packages that may be missing, and modules that cannot do without one.
+OPTIONAL = ("flint", "matplotlib", "onnx", "onnxruntime", "pandas", "PIL", "pyarrow", "ray", "rich", "sklearn", "typer")
+NEEDS = {"commands": "typer", "__main__": "typer", "demo": "rich"}
+
+_WITHOUT = """
+import importlib, pkgutil, sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {optional!r}:
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+import elbowroom
+failed = []
+for module in pkgutil.walk_packages(elbowroom.__path__, "elbowroom.", onerror=lambda name: None):
+    if module.name.split(".")[1] in {needs!r}:
+        continue
+    try:
+        importlib.import_module(module.name)
+    except ImportError as error:
+        failed.append((module.name, str(error)))
+print(failed)
+"""
+
+
+def test_no_optional_package_is_imported_before_it_is_needed() -> None:
+    code = _WITHOUT.format(optional=set(OPTIONAL), needs=set(NEEDS))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+# --- the proof stands alone
+
+
+def proof_files() -> list[Path]:
+    """The proof and all that it imports, by the import graph."""
+    graph = grimp.build_graph("elbowroom", exclude_type_checking_imports=True)
+    modules = {m for m in graph.modules if m == "elbowroom.proof" or m.startswith("elbowroom.proof.")}
+    modules |= {other for m in modules for other in graph.find_upstream_modules(m)}
+    modules |= {m.rsplit(".", k)[0] for m in modules for k in range(1, m.count(".") + 1)}  # the packages they lie in
+    found = []
+    for module in sorted(modules):
+        place = ROOT.joinpath(*module.split(".")[1:])
+        found.append(place / "__init__.py" if place.is_dir() else place.with_suffix(".py"))
+    return found
+
+
+def test_the_proof_copied_out_of_the_tree_proves_a_run_again(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3))
+    net = er.load(module, input_shape=(1, 6, 6))
+    certs = er.certify(net, torch.rand(5, 1, 6, 6), domain=(0, 1))
+    run = certs.save(tmp_path / "run")
+    files = proof_files()
+    rooms = {path.relative_to(ROOT).parts[0] for path in files if path.parent != ROOT}
+    assert rooms == {"certificates", "claim", "machine", "network", "proof"}
+    for path in files:
+        target = tmp_path / "alone" / "elbowroom" / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    command = [sys.executable, "-I", "-c", "import sys; sys.path.insert(0, sys.argv.pop(1)); import runpy; "
+               "runpy.run_module('elbowroom.proof', run_name='__main__', alter_sys=True)"]  # fmt: skip
+    for arithmetic in ("float64", "arb"):
+        arguments = [str(tmp_path / "alone"), str(run), "--arithmetic", arithmetic]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        said = json.loads(done.stdout)
+        assert said["proved"] == int(certs.certified.sum()) > 0 and not said["failures"]
+    damaged = (run / "run.json").read_text().replace('"delta": 0.0', '"delta": 1.0')
+    (run / "run.json").write_text(damaged)
+    done = subprocess.run([*command, str(tmp_path / "alone"), str(run)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2 and "changed" in done.stderr and "Traceback" not in done.stderr
