@@ -87,7 +87,7 @@ def test_bad_boxes_are_refused(net, ask, lower, upper, message):
 
 @pytest.mark.parametrize("ask", [bounds, verify])
 def test_unknown_methods_are_refused(net, ask):
-    with pytest.raises(InputError, match="unknown bounds 'crown'; choose one of simple, quadratic, combined, adaptive"):
+    with pytest.raises(InputError, match="unknown bounds 'crown'; choose one of adaptive, combined, quadratic, simple"):
         ask(net, ZERO, ONE, method="crown")
 
 
