@@ -116,7 +116,14 @@ def test_errors_name_flags(monkeypatch, tmp_path, said, shown):
 def test_only_commands_and_what_people_look_at_name_flags():
     """The library names parameters: who calls it has no flags."""
     root = Path(elbowroom.__file__).parent
-    allowed = {"commands", "report", "paper", "settings.py", "status.py", "__main__.py"}  # these last say flags, and a whole command
+    allowed = {
+        "commands",
+        "report",
+        "paper",
+        "settings.py",
+        "status.py",
+        "__main__.py",
+    }  # these last say flags, and a whole command
     named = [
         f"{path.relative_to(root)}: {line.strip()}"
         for path in root.rglob("*.py")

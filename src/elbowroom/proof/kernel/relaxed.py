@@ -77,7 +77,7 @@ class _MaxPool(RelaxedRow):
         return None
 
     def interval(self, op: Any, shape: Shape, lows: Sequence[Tensor], highs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        seen = windows(op, shape, tuple(lows[0].shape[1:])).to(lows[0].device)
+        seen = windows(op, shape, tuple(lows[0].shape[1:]), lows[0].device)
         low, high = (_under(t, seen).amax(-1).reshape(len(t), *shape) for t in (lows[0], highs[0]))
         return low, high
 
@@ -85,7 +85,7 @@ class _MaxPool(RelaxedRow):
         """Below, the entry j with the largest lower bound. Above, a line over max(x_j, v), v the others' largest."""
         (low,), (high,) = lows, highs
         b, c = low.shape[:2]
-        seen = windows(op, shape, tuple(low.shape[1:])).to(low.device)
+        seen = windows(op, shape, tuple(low.shape[1:]), low.device)
         views = [_under(t, seen) for t in (low, high)]
         # Padding is never chosen, not even where nothing is known of the real entries.
         j = views[0].clamp_min(torch.finfo(low.dtype).min).where(seen >= 0, -torch.inf).argmax(-1, keepdim=True)
@@ -111,21 +111,24 @@ class _MaxPool(RelaxedRow):
         return 2 + math.prod(op.kernel)
 
 
-def windows(op: ops.MaxPool, shape: Shape, input_shape: Shape) -> Tensor:
+def windows(op: ops.MaxPool, shape: Shape, input_shape: Shape, device: torch.device | str = "cpu") -> Tensor:
     """The flat spatial positions under each output's window, `outputs x window`; -1 for padding."""
-    return _windows(input_shape[1:], shape[1:], op.kernel, op.stride, op.padding, op.dilation)
+    return _windows(input_shape[1:], shape[1:], op.kernel, op.stride, op.padding, op.dilation, torch.device(device))
 
 
 @functools.lru_cache(maxsize=64)
-def _windows(spatial: Shape, outputs: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Tensor:
-    index = torch.zeros(1, 1, dtype=torch.long)
-    for n, o, k, s, p, d in zip(spatial, outputs, kernel, stride, padding, dilation):
-        at = torch.arange(o)[:, None] * s - p + torch.arange(k) * d  # o x k positions along this axis
-        at = torch.where((at >= 0) & (at < n), at, -1)
-        joint = index[:, None, :, None] * n + at[None, :, None, :]
-        joint = torch.where((index[:, None, :, None] < 0) | (at[None, :, None, :] < 0), -1, joint)
-        index = joint.reshape(index.shape[0] * o, index.shape[1] * k)
-    return index
+def _windows(
+    spatial: Shape, outputs: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, device: torch.device
+) -> Tensor:
+    with torch.inference_mode(False):  # what is kept must serve callers in any mode
+        index = torch.zeros(1, 1, dtype=torch.long)
+        for n, o, k, s, p, d in zip(spatial, outputs, kernel, stride, padding, dilation):
+            at = torch.arange(o)[:, None] * s - p + torch.arange(k) * d  # o x k positions along this axis
+            at = torch.where((at >= 0) & (at < n), at, -1)
+            joint = index[:, None, :, None] * n + at[None, :, None, :]
+            joint = torch.where((index[:, None, :, None] < 0) | (at[None, :, None, :] < 0), -1, joint)
+            index = joint.reshape(index.shape[0] * o, index.shape[1] * k)
+        return index.to(device)
 
 
 def _under(t: Tensor, seen: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -67,9 +68,17 @@ def windows(op: MaxPool, shape: Shape, out: Shape) -> Tensor:
 
 def _seen(op: MaxPool, x: Tensor) -> tuple[Tensor, Shape]:
     """The windows over inputs like `x`, on its device, and the output's shape."""
-    shape = tuple(x.shape[1:])
-    out = op.output_shape(shape)
-    return windows(op, shape, out).to(x.device), out
+    return _found(op.kernel, op.stride, op.padding, op.dilation, op.ceil_mode, tuple(x.shape[1:]), x.device)
+
+
+@functools.lru_cache(maxsize=64)  # looked at in every evaluation, and always the same
+def _found(
+    kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool, shape: Shape, device: torch.device
+) -> tuple[Tensor, Shape]:
+    with torch.inference_mode(False):  # what is kept must serve callers in any mode
+        op = MaxPool(kernel, stride, padding, dilation, ceil_mode)
+        out = op.output_shape(shape)
+        return windows(op, shape, out).to(device), out
 
 
 def _windowed(t: Tensor, seen: Tensor) -> Tensor:
