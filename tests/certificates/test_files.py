@@ -619,7 +619,7 @@ def nudge(rows):
 
 
 FIELDS = (
-    "status", "message", "labels", "x", "eps", "center", "margins", "capped", "uniform", "geomean", "ratio",
+    "status", "message", "ended", "labels", "x", "eps", "center", "margins", "capped", "uniform", "geomean", "ratio",
     "log_volume", "seconds", "evaluations", "gradients", "gradient_rows",
 )  # fmt: skip
 
@@ -855,9 +855,14 @@ def test_columns_of_other_types_are_refused(fresh):
     rewrite(run, lambda t: t.drop_columns(["extra", "upper"]))
     refused(run, "the column 'upper' is missing")
     run = fresh("oblique")
-    rewrite(run, lambda t: t.set_column(2, "labels", t.column("labels").cast(pa.float64())))
+    rewrite(
+        run, lambda t: t.set_column(t.column_names.index("labels"), "labels", t.column("labels").cast(pa.float64()))
+    )
     refused(run, "the column 'labels' holds double, not int64")
-    rewrite(run, lambda t: t.set_column(2, "labels", pa.array([None, 0, 0, 0], type=pa.int64())))
+    rewrite(
+        run,
+        lambda t: t.set_column(t.column_names.index("labels"), "labels", pa.array([None, 0, 0, 0], type=pa.int64())),
+    )
     refused(run, "the column 'labels' holds int64")
     rewrite(run, lambda t: t.replace_schema_metadata({}))
     refused(run, "the column 'labels'|belongs to another run")

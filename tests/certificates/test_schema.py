@@ -122,7 +122,7 @@ def test_inputs_without_a_certificate():
     certs = er.certify(NET, x, domain=(-1, 1))
     assert certs.status[:2] == ("nonfinite", "error")
     blank = blank_rows(er.Certificates, sizes_of(NET, None), x, {"boxes"})
-    reported = {"status", "message", "labels", "seconds"}
+    reported = {"status", "message", "ended", "labels", "seconds"}
     for name in blank.keys() - reported:
         assert same(getattr(certs, name)[:2].contiguous(), blank[name][:2]), name
     rich = blank_rows(Richer, sizes_of(NET, None), x, {"trees"})

@@ -1,6 +1,8 @@
 """The third opinion: agrees with the float64 check, loses nothing against it, and is never above an exact margin."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -121,6 +123,26 @@ def test_cancellation_beyond_float64_is_no_obstacle() -> None:
     assert float(prove(net, Stated(one, one), *task)) < 0
     assert abs(float(prove_arb(net, Stated(one, one), *task)) - 1) < 1e-9
     assert ctx.prec == before
+
+
+def test_flushing_subnormals_to_zero_is_refused() -> None:
+    """Weights are read off the forward pass, which would lose them."""
+    code = (
+        "import torch, elbowroom as er\n"
+        "from elbowroom.claim.stated import Stated\n"
+        "from elbowroom.network import operations as ops\n"
+        "from elbowroom.proof.arb import prove_arb\n"
+        "w = torch.tensor([[2e-310]], dtype=torch.float64)\n"
+        "net = er.Network.chain((1,), [ops.Linear(w)])\n"
+        "assert torch.set_flush_denormal(True)\n"
+        "one = torch.ones(1, 1, dtype=torch.float64)\n"
+        "try:\n"
+        "    prove_arb(net, Stated(one, one), one[None], 0 * one, torch.tensor([0]))\n"
+        "except er.ElbowroomError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert "flushes subnormal numbers" in done.stdout, done.stderr
 
 
 def test_what_it_does_not_cover_is_named() -> None:

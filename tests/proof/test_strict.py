@@ -306,12 +306,12 @@ def test_rows_that_do_not_fit_are_refused() -> None:
 def test_flushing_subnormals_to_zero_is_refused() -> None:
     code = """
 import torch
-from elbowroom.proof.kernel.rounding import refuse_flush_to_zero
+from elbowroom.machine.arithmetic import refuse_other_arithmetic
 from elbowroom.errors import ElbowroomError
-refuse_flush_to_zero(torch.device("cpu"))
+refuse_other_arithmetic(torch.device("cpu"))
 assert torch.set_flush_denormal(True)
 try:
-    refuse_flush_to_zero(torch.device("cpu"))
+    refuse_other_arithmetic(torch.device("cpu"))
 except ElbowroomError as error:
     print(error)
 """

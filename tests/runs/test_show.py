@@ -85,7 +85,7 @@ def test_examples_are_few():
     certs = er.certify(NET, points(9), (labels_for(NET, points(9)) + 1) % 3)
     tally.add(certs)
     assert [k for k, _ in tally.examples["misclassified"]] == [0, 1, 2]
-    found = summarise(tally, Plan(9, 9), Found("Box", "half-width", "Box", None, []))
+    found = summarise(tally, Plan(9, 9), Found("Box", "half-width", "Box", None, False, []))
     assert found["ratio"] is None and found["ratios"] is None and found["uniform"] is None
     assert found["accuracy"] == 0 and found["cap"] == "not stated"
 

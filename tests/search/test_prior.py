@@ -73,3 +73,15 @@ def test_misfits_are_refused(robust):
         er.certify(net, x, y, prior=earlier.eps)
     with pytest.raises(InputError, match="no certificate"):
         er.certify(net, x, y, prior=er.certify(net, x[:1], (y[:1] + 1) % 10))
+
+
+def test_a_rotated_box_with_unequal_sides():
+    torch.manual_seed(0)
+    net = er.Network.chain((4,), [Linear(torch.randn(3, 4), torch.randn(3))])
+    x = torch.randn(6, 4)
+    region = er.Oblique(torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64))[0], er.Box(asymmetric=True))
+    earlier = er.certify(net, x[:3], region=region)
+    again = er.certify(net, x[:3], region=region, prior=earlier, solver=er.Sequential(gradients=0))
+    assert set(again.status) == {"certified"} and bool(er.check(again))
+    plain = er.certify(net, x[:3], region=region, solver=er.Sequential(gradients=0))
+    assert (again.log_volume >= plain.log_volume - 1e-6).all()

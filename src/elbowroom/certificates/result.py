@@ -53,6 +53,7 @@ class Certificates:
     index: Tensor | None = column("int64", "b", role="identity", when="index")
     status: tuple[str, ...] = column("text", "b", role="claim", blank="error")
     message: tuple[str, ...] = column("text", "b", role="report", blank="")
+    ended: tuple[str, ...] = column("text", "b", role="report", blank="")  # how the search of the region ended
     labels: Tensor = column("int64", "b", role="claim", blank=-1)  # b; -1 where the specification is not about a label
     x: Tensor = column("float64", "b s", role="claim", blank="x")
     # b x *s: half-widths (boxes), semi-axes (the other shapes)

@@ -201,7 +201,11 @@ def joined(tables: Sequence[Table]) -> Table:
     """The rows of several tables, in order; all with the same parts, and alike in what is no column."""
     if len(tables) == 1:
         return tables[0]
-    here = {name: c for name, c in columns(type(tables[0]), parts_of(tables[0])).items() if c.per_input}
+    whole = columns(type(tables[0]), parts_of(tables[0]))
+    for name in (name for name, c in whole.items() if not c.per_input):
+        if not all(torch.equal(getattr(table, name), getattr(tables[0], name)) for table in tables):
+            raise InputError(f"certificates with another {name} cannot be put together")
+    here = {name: c for name, c in whole.items() if c.per_input}
     values = {name: [getattr(table, name) for table in tables] for name in here}
     # One row that stands for all inputs of each table does so for all of them only where it says the same.
     apart = {

@@ -33,7 +33,7 @@ from elbowroom.search.find import Inputs, Search
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.base import Region
 from elbowroom.search.regions.box import Box
-from elbowroom.search.solvers.problem import Solver
+from elbowroom.search.solvers.driver import Solver
 from elbowroom.search.solvers.registry import solver_named
 
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
@@ -194,7 +194,7 @@ def _chosen(
         raise InputError(f"region must be a shape such as Box(), got {region!r}")
     if isinstance(solver, str):
         solver = solver_named(solver)
-    if not hasattr(solver, "solve") or isinstance(solver, type):
+    if not hasattr(solver, "run") or isinstance(solver, type):
         raise InputError(f"solver must be a name or a solver object such as er.Sequential(), got {solver!r}")
     if not isinstance(delta, int | float) or not delta >= 0:
         raise InputError(f"delta must not be negative, got {delta}")
@@ -276,10 +276,13 @@ def _mean_shape(prior: Certificates, net: Network, region: Region) -> Tensor:
     good = prior.certified & (prior.uniform > 0)
     if not bool(good.any()):
         raise InputError("prior holds no certificate")
-    extents = prior.eps.flatten(1)
     if prior.lower is not None and prior.upper is not None:
         down, up = (prior.x - prior.lower).flatten(1), (prior.upper - prior.x).flatten(1)
-        extents = region.theta(down, up)
+    else:
+        shift, eps = (prior.center - prior.x).flatten(1), prior.eps.flatten(1)
+        shift = shift if prior.basis is None else shift @ prior.basis
+        down, up = (eps - shift).clamp_min(0), (eps + shift).clamp_min(0)
+    extents = region.theta(down, up)
     return (extents[good] / prior.uniform[good][:, None]).mean(0)
 
 

@@ -76,7 +76,7 @@ class Task:
         result.update(gradient_rows=work.rows)
         return result
 
-    def _attempt(self, inputs: Inputs, dtype: torch.dtype, work: Work) -> tuple[dict[str, Tensor], Tensor]:
+    def _attempt(self, inputs: Inputs, dtype: torch.dtype, work: Work) -> tuple[dict[str, Any], Tensor]:
         """What a search in one precision leads to, and where another is worth trying, `b`: no region, or one that is
         not proved whole, or extents that float32 hardly tells from zero."""
         proposed, problem = self.search.find(inputs, dtype, work)
@@ -149,7 +149,7 @@ class Task:
         """Which inputs' proved margins, `b x g`, are a certificate's."""
         return ((margins >= self.search.delta) & (margins > 0)).all(1)
 
-    def _verdict(self, inputs: Inputs, found: Found) -> dict[str, Tensor]:
+    def _verdict(self, inputs: Inputs, found: Found) -> dict[str, Any]:
         """Runs the strict check on what will be stored, shrinking until it passes."""
         x, free = inputs.x, inputs.space.free
         region, whole = self._stated(inputs, found)
@@ -174,6 +174,7 @@ class Task:
         return {
             "certified": passed,
             "factor": factor,
+            "ended": found.ended,
             "eps": half,
             "center": torch.where(passed[:, None], proved.middle(), x),
             **corners,
@@ -186,9 +187,13 @@ class Task:
         }
 
 
-def _keep_larger(result: dict[str, Any], passed: Tensor, rows: Tensor, found: dict[str, Tensor]) -> None:
+def _keep_larger(result: dict[str, Any], passed: Tensor, rows: Tensor, found: dict[str, Any]) -> None:
     """Writes what was found for some inputs over what there was, where it is larger."""
     better = found.pop("certified") & (found["log_volume"] > result["log_volume"][rows])
     passed[rows[better]] = True
     for name, value in found.items():
-        result[name][rows[better]] = value[better]
+        if isinstance(value, list):
+            for k in better.nonzero().squeeze(1).tolist():
+                result[name][int(rows[k])] = value[k]
+        else:
+            result[name][rows[better]] = value[better]

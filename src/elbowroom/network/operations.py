@@ -582,7 +582,7 @@ class MaxPool(Operation):
 
 
 class Activation(Operation):
-    """An element-wise nonlinear function. Its lines are a row of the table in `bounds/relaxations.py`."""
+    """An element-wise nonlinear function."""
 
     def output_shape(self, *shapes: Shape) -> Shape:
         self._must(len(shapes) == 1, shapes)

@@ -28,7 +28,7 @@ def main() -> int:
     except ElbowroomError as error:
         print(f"elbowroom.proof: {error}", file=sys.stderr)
         return 2
-    failures = {certs.number(k): report.message[k] for k in report.failures}
+    failures = [{"input": certs.number(k), "message": report.message[k]} for k in report.failures]
     found = {
         "network_hash": certs.settings["network_hash"], "arithmetic": report.arithmetic, "deployed": report.deployed,
         "inputs": len(report), "missing": report.missing, "proved": int(report.passed.sum()), "failures": failures,

@@ -20,6 +20,7 @@ from torch import Tensor
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated, well_formed
 from elbowroom.errors import ElbowroomError, UnsupportedError
+from elbowroom.machine.arithmetic import refuse_other_arithmetic
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network, Node
 
@@ -32,6 +33,7 @@ def prove_arb(
 ) -> Tensor:
     """As `prove`: numbers below the specification's groups on the whole region, `b x g`; minus infinity: not proved."""
     _flint()
+    refuse_other_arithmetic(torch.device("cpu"))  # weights are read through the forward pass, which must keep them
     missing = [f"{n.name}: {n.op.name}{_why(type(n.op))}" for n in net.nodes[1:] if not _covered(n.op)]
     missing += [] if type(net) is Network else [type(net).__name__]
     if missing:

@@ -2,8 +2,9 @@
 
 What is proved of a certificate: the region is the one its numbers state (the input lies in it; centre, extents, their
 geometric mean and the log-volume are what corners or radii give, and extents of boxes never more), and on all of it the
-specification holds strictly, for the network with the stated hash. Stored margins, uniform radius, ratio and marks of
-caps are reports of the search and are not proved; nor are the names of features and classes.
+specification holds strictly, for the network with the stated hash. Stored margins, uniform radius, ratio, marks of
+caps and settings (delta: by how much margins were to exceed zero) are reports of the search and are not proved; nor are
+the names of features and classes.
 """
 
 from __future__ import annotations

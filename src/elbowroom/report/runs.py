@@ -152,6 +152,8 @@ def show_input(found: dict[str, Any], most: int) -> None:
         f"region {found['region']}; geometric mean of the {_EXTENTS[found['extent']]} {found['geomean']:.6g}, "
         f"{found['ratio']:.3f} times the uniform region; margin {found['margin']:.3g}"
     )
+    if found["search"]:
+        print(f"the search ended {printable(found['search'])}")
     shown = found["features"][:most]
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("feature", overflow="fold")

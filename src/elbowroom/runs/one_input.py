@@ -14,7 +14,18 @@ from elbowroom.network.graph import Network
 from elbowroom.runs.summary import HALF_WIDTH, extent_of
 
 # What `one_input` has that no proof speaks of.
-_STATED = ("input", "name", "message", "class", "uniform", "ratio", "margin", "features: feature", "features: capped")
+_STATED = (
+    "input",
+    "name",
+    "message",
+    "class",
+    "uniform",
+    "ratio",
+    "margin",
+    "search",
+    "features: feature",
+    "features: capped",
+)
 
 
 def one_input(run: Run, number: int) -> dict[str, Any]:
@@ -58,6 +69,7 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
         "geomean": float(certs.geomean[row]),
         "ratio": float(certs.ratio[row]),
         "margin": float(certs.margins[row].min()),
+        "search": certs.ended[row],
         "region": certs.shape,
         "extent": extent_of(certs),
         "features": features,

@@ -17,7 +17,7 @@ from elbowroom.network.graph import Network
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.values import ALL, FROM_DATA, nearest
 from elbowroom.search.regions.registry import region_named
-from elbowroom.search.solvers.problem import Solver
+from elbowroom.search.solvers.driver import Solver
 from elbowroom.search.solvers.registry import solver_class
 
 _NAMED_AT_MOST = 10

@@ -30,13 +30,14 @@ _STATED = (
 @dataclass(frozen=True)
 class Found:
     """What all certificates of a run are about: the regions' shape and what an extent of theirs is, by the fields that
-    a proof uses; what the search called it; the arithmetic of a network as executed; and where the run says its network
-    comes from, in lines."""
+    a proof uses; what the search called it; the arithmetic of a network as executed; whether regions
+    may stick out of the domain; and where the run says its network comes from, in lines."""
 
     shape: str
     extent: str
     searched_as: str
     deployed: str | None
+    beyond_domain: bool
     origin: list[str]
 
 
@@ -110,7 +111,7 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
         "non_uniform": tally.geomean / tally.certified if tally.certified else None,
         "ratio": tally.geomean / tally.uniform if tally.uniform else None,
         "cap": cap_in_words(settings),
-        "beyond_domain": found.extent != HALF_WIDTH and bool((settings or {}).get("domain")),
+        "beyond_domain": found.beyond_domain,
         "capped_share": tally.capped / tally.extents if tally.extents else None,
         "ratios": {f"{q:.0%}": float(v) for q, v in zip(QUANTILES, np.quantile(ratios, QUANTILES))}
         if len(ratios)
@@ -139,8 +140,9 @@ def found_by(run: Run) -> Found:
     """What the certificates of a run are about."""
     certs = run.read()
     return Found(
-        certs.shape, extent_of(certs), certs.settings["region"], certs.settings["deployed"], origin_lines(run.network)
-    )
+        certs.shape, extent_of(certs), certs.settings["region"], certs.settings["deployed"],
+        certs.lowest is not None and certs.lower is None, origin_lines(run.network),
+    )  # fmt: skip
 
 
 def extent_of(certs: Certificates) -> str:

@@ -16,8 +16,9 @@ from elbowroom.network.graph import Network
 from elbowroom.search.bounds.propagate import BoundFunction
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.solvers.driver import Solver, improve
 from elbowroom.search.solvers.prior import start_from
-from elbowroom.search.solvers.problem import Problem, Solver, Work
+from elbowroom.search.solvers.problem import Problem, Work
 from elbowroom.search.solvers.uniform import uniform_radius
 
 CAP = 1000.0  # without domain or max_eps, no feature may reach farther than this many uniform radii
@@ -55,12 +56,13 @@ class Inputs:
 @dataclass
 class Found:
     """What a search found, in float64: parameters of the region and of the uniform one, `b x d`; the uniform radius,
-    `b`, zero where there is no region; caps, `b x n`."""
+    `b`, zero where there is no region; caps, `b x n`; per input, how the solver ended."""
 
     theta: Tensor
     uniform: Tensor
     radius: Tensor
     cap: Tensor
+    ended: list[str]
 
 
 @dataclass
@@ -104,12 +106,16 @@ class Search:
         problem = Problem(self.place(inputs, cap, dtype), margins, rows, at_input, work)
         uniform = problem.region.uniform(radius, scale)
         theta, keep = uniform.clone(), (radius > 0).nonzero().squeeze(1)
+        ended = [""] * len(theta)
         if not self.region.one_radius and len(keep):
             part, start = problem.take(keep), uniform[keep]
             if self.prior is not None:
                 start = start_from(part, start, radius[keep], self.prior)
-            theta[keep] = self.solver.solve(part, start).theta
-        return Found(theta.double(), uniform.double(), radius.double(), cap), problem
+            solution = improve(part, self.solver, start)
+            theta[keep] = solution.theta
+            for k, why in zip(keep.tolist(), solution.ended):
+                ended[k] = why
+        return Found(theta.double(), uniform.double(), radius.double(), cap, ended), problem
 
     def _length(self, inputs: Inputs) -> Tensor:
         """How far all features could move if the margins were linear, `b`: a scale for the search, which inputs alone

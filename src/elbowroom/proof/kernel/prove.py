@@ -8,11 +8,11 @@ from torch import Tensor
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated, well_formed
 from elbowroom.errors import InputError, UnsupportedError
+from elbowroom.machine.arithmetic import refuse_other_arithmetic
 from elbowroom.machine.torch_modes import CUDNN_OFF
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel import float32
 from elbowroom.proof.kernel.relaxed import RELAXED
-from elbowroom.proof.kernel.rounding import refuse_flush_to_zero
 from elbowroom.proof.kernel.rows import AFFINE
 from elbowroom.proof.kernel.selfcheck import refuse_other_maps
 from elbowroom.proof.kernel.walk import StrictBounds
@@ -39,7 +39,7 @@ def prove(
     hints = hints or Hints()
     device = rows.device
     region, rows, offset = well_formed(region, rows, offset, group, net.n_inputs, net.n_outputs)
-    refuse_flush_to_zero(device)
+    refuse_other_arithmetic(device)
     work = net.cast(torch.float64, device)
     noise = float32.Float32Noise(work) if deployed else None
     # Direct sums only: cuDNN may choose transforms (FFT, Winograd) whose rounding is another matter.

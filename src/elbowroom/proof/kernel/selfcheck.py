@@ -6,8 +6,9 @@ refused. What is compared:
 
 - of an affine operation, `a @ L` against the forward pass: `(a @ L) x = a (f(x) - f(0))` for several rows and inputs at
   once; `|L| r` against the rows themselves, `|e_i @ L| r`, and against the forward pass with absolute parameters;
+- its offset: there is one where `f(0)` is not zero, and its stated size is no less than that;
 - of max-pooling, the windows against the maximum that the forward pass takes;
-- of an activation, intervals and lines against its values.
+- of everything that is not affine, intervals and lines against its values.
 
 With small whole numbers in place of parameters, inputs and rows, all sums are exact, so that a map with one wrong entry
 differs by a whole number, however small the parameters of the network are. The stored parameters are tried as well, up
@@ -35,22 +36,22 @@ from elbowroom.proof.kernel.relaxed import RELAXED, windows
 from elbowroom.proof.kernel.rows import AFFINE
 
 _ROWS = 6  # rows and inputs tried against each other
-_UNITS = 32  # outputs whose rows are looked at one by one
+_UNITS, _NUMBERS = 32, 1 << 22  # outputs whose rows are looked at one by one, and numbers in those at most
 _TRIALS = 16  # of windows, per place of the kernel
 _MOST = 1 << 20  # numbers in all trials of windows
+_ENTRIES = 256  # of an activation that are tried
 _ROUNDED = 1e-9  # relative: far more than rounding may be, far less than a wrong entry
 _ROUNDING = (ops.Divide, ops.BatchNorm, ops.Mean, ops.AvgPool)  # also of whole numbers
 
-# The operations that passed, in the order of the nodes. A network whose nodes were exchanged is tried again; parameters
-# that were changed in place change forward pass and maps alike.
-_passed: WeakKeyDictionary[Network, tuple[Operation, ...]] = WeakKeyDictionary()
+# The nodes that passed. A network whose nodes were exchanged is tried again; parameters that were changed in place
+# change forward pass and maps alike.
+_passed: WeakKeyDictionary[Network, tuple[Node, ...]] = WeakKeyDictionary()
 
 
 def refuse_other_maps(net: Network) -> None:
     """Raises `UnsupportedError`, naming every node whose maps are not those of its forward pass. Every operation must
     have a row."""
-    given = tuple(node.op for node in net.nodes)
-    known = _passed.get(net)
+    given, known = tuple(net.nodes), _passed.get(net)
     if known is not None and len(known) == len(given) and all(a is b for a, b in zip(known, given)):
         return
     with torch.no_grad(), CUDNN_OFF.hold():
@@ -70,7 +71,7 @@ def _faults(net: Network, node: Node, draw: torch.Generator) -> list[str]:
     if type(stored) is ops.MaxPool:
         return _pool_faults(stored, node.shape, shapes[0], draw)
     if type(stored) in RELAXED:
-        return _activation_faults(stored, node.shape, draw)
+        return _line_faults(*_sampled(stored, node.shape, draw), draw)
     found = _affine_faults(_whole(stored, draw), node.shape, shapes, draw, exact=type(stored) not in _ROUNDING)
     return found or _affine_faults(stored, node.shape, shapes, draw, exact=False)
 
@@ -100,7 +101,7 @@ def _affine_faults(op: Any, shape: Shape, shapes: Sequence[Shape], draw: torch.G
         if found.shape != right.shape or not bool(torch.isfinite(right).all() & torch.isfinite(found).all()):
             # Parameters near the ends of float64 overflow on both sides; whole numbers do not.
             return not exact and found.shape == right.shape
-        return bool(((found - right).abs() <= (0.0 if exact else _ROUNDED) * size).all())
+        return bool(((found - right).abs() <= (torch.zeros_like(size) if exact else _ROUNDED * size)).all())
 
     xs = [_numbers(draw, _ROWS, *s) for s in shapes]
     rows = _numbers(draw, _ROWS, *shape)
@@ -111,12 +112,20 @@ def _affine_faults(op: Any, shape: Shape, shapes: Sequence[Shape], draw: torch.G
     sizes = row.sizes(op, *(x.abs() for x in xs))
     if tuple(sizes.shape) != (_ROWS, *shape):
         return ["the absolute map has another shape than the output"]
-    offset = op(*(torch.zeros_like(x[:1]) for x in xs)).abs().flatten(1)
+    zero = op(*(torch.zeros_like(x[:1]) for x in xs))
+    stated = row.offset_size(op, zero)
+    if stated is None and bool((zero != 0).any()):
+        return ["the offset of the forward pass is left out"]
+    added = torch.zeros_like(zero) if stated is None else stated.expand_as(zero)
+    if bool((added < zero.abs() * (1 - _ROUNDED)).any()):
+        return ["the offset is larger than its stated size"]
+    offset = added.flatten(1)  # what was added up to get it, which may be more than is left
     through = rows.flatten(1).abs() @ (sizes.flatten(1) + offset).T
     product = sum((t.flatten(1) @ x.flatten(1).T for t, x in zip(back, xs)), torch.zeros(_ROWS, _ROWS).double())
     if not same(product, rows.flatten(1) @ moved.T, through):
         return ["the transpose is not that of the forward pass"]
-    chosen = torch.randperm(rows[0].numel(), generator=draw)[:_UNITS]
+    most = max(1, min(_UNITS, _NUMBERS // max(x[0].numel() for x in (rows, *xs))))
+    chosen = torch.randperm(rows[0].numel(), generator=draw)[:most]
     units = torch.zeros(len(chosen), rows[0].numel(), dtype=torch.float64)
     units[torch.arange(len(chosen)), chosen] = 1.0
     parts = row.back(op, units.reshape(-1, *shape), shapes)
@@ -141,7 +150,7 @@ def _absolute(op: Any) -> Any:
 
 def _pool_faults(op: ops.MaxPool, shape: Shape, input_shape: Shape, draw: torch.Generator) -> list[str]:
     """Different numbers everywhere, several times: a place that is missing under a window, or too many, shows where it
-    would hold the largest of them."""
+    would hold the largest of them. Then the lines, of one channel."""
     seen = windows(op, shape, input_shape)
     places = [int(n) for n in input_shape[1:]]
     count = torch.Size(places).numel()
@@ -150,28 +159,50 @@ def _pool_faults(op: ops.MaxPool, shape: Shape, input_shape: Shape, draw: torch.
     padded = torch.cat([order, order.new_full((trials, 1), -torch.inf)], 1)
     right = op(order.reshape(trials, 1, *places)).flatten(1)
     found = padded[:, seen].amax(-1)
-    same = found.shape == right.shape and bool((found == right).all())
-    return [] if same else ["the windows are not those of the forward pass"]
+    if found.shape != right.shape or not bool((found == right).all()):
+        return ["the windows are not those of the forward pass"]
+    few = 4 if count <= _MOST // 256 else 1
+    return _line_faults(op, (1, *shape[1:]), (1, *places), draw, few)
 
 
-def _activation_faults(op: Any, shape: Shape, draw: torch.Generator) -> list[str]:
-    """Intervals of all widths, some across zero; what the function does at points of them must lie within."""
-    row, count, points = RELAXED[type(op)], 12, 9
-    middle = torch.randn(count, *shape, generator=draw, dtype=torch.float64)
-    width = 10.0 ** torch.empty(count, *shape, dtype=torch.float64).uniform_(-3, 1, generator=draw)
+def _sampled(op: Any, shape: Shape, draw: torch.Generator) -> tuple[Any, Shape, Shape]:
+    """The activation on some of its entries alone: it treats each by itself, by its own slope where it has one."""
+    size = torch.Size(shape).numel()
+    chosen = torch.randperm(size, generator=draw)[:_ENTRIES]
+    slope = getattr(op, "slope", None)
+    if isinstance(slope, Tensor):
+        op = dataclasses.replace(op, slope=slope.expand(shape).reshape(-1)[chosen])
+    return op, (len(chosen),), (len(chosen),)
+
+
+def _line_faults(op: Any, shape: Shape, given: Shape, draw: torch.Generator, count: int = 12) -> list[str]:
+    """Intervals of all widths, some across zero; what the operation does at points of them must lie within. `given`:
+    the shape of its input. Where numbers overflow there is nothing to compare."""
+    row, points = RELAXED[type(op)], 9
+    middle = torch.randn(count, *given, generator=draw, dtype=torch.float64)
+    width = 10.0 ** torch.empty(count, *given, dtype=torch.float64).uniform_(-3, 1, generator=draw)
     low, high = 3 * middle - width, 3 * middle + width
     share = torch.linspace(0, 1, points, dtype=torch.float64).reshape(-1, *[1] * low.dim())
-    at = low + share * (high - low)
-    value = op(at.flatten(0, 1)).reshape(at.shape)
+    # All entries at the same share of their intervals, and each at its own.
+    own = torch.rand(points, *low.shape, generator=draw, dtype=torch.float64)
+    at = torch.cat([low + share * (high - low), low + own * (high - low)])
+    value = op(at.flatten(0, 1)).reshape(2 * points, count, *shape)
+
+    def wrong(slack: Tensor, size: Tensor) -> bool:
+        finite = torch.isfinite(slack) & torch.isfinite(size)
+        return bool((finite & (slack < -_ROUNDED * size)).any())
+
     least, most = row.interval(op, shape, [low], [high])
-    slack = _ROUNDED * (1 + value.abs())
-    if not bool(((value >= least - slack) & (value <= most + slack)).all()):
+    if wrong(value - least, 1 + value.abs()) or wrong(most - value, 1 + value.abs()):
         return ["the interval is not that of the forward pass"]
     for parallel in (False, True):
         planes = row.planes(op, shape, [low], [high], parallel)
         (term,) = planes.terms
+        x = at
+        if term.source is not None:
+            x = at.flatten(2).gather(2, term.source.expand(2 * points, -1, -1))
+        x = x.reshape(value.shape)
         for k, m, sign in ((term.lower, planes.lower, 1.0), (term.upper, planes.upper, -1.0)):
-            size = 1 + value.abs() + (k * at).abs() + m.abs()
-            if not bool((sign * (value - (k * at + m)) >= -_ROUNDED * size).all()):
+            if wrong(sign * (value - (k * x + m)), 1 + value.abs() + (k * x).abs() + m.abs()):
                 return ["the lines are not valid for the forward pass"]
     return []

@@ -18,7 +18,8 @@ from elbowroom.claim.space import Space
 from elbowroom.claim.stated import Stated
 from elbowroom.machine.torch_modes import recordable
 from elbowroom.search.regions.input_set import InputSet
-from elbowroom.search.regions.subproblem import largest_widths
+from elbowroom.search.regions.objective import Objective
+from elbowroom.search.regions.subproblem import Program
 
 
 class Placed:
@@ -84,7 +85,7 @@ class Placed:
         return InputSet(center.reshape(shape), radius.reshape(shape), self.p, self.basis)
 
     def widths(self, theta: Tensor) -> Tensor:
-        """Half the extent of each feature, `b x n`; the objective is the weighted sum of their logs."""
+        """Half the extent of each feature, `b x n`; a volume is the weighted sum of their logs."""
         return theta
 
     def grow(self, theta: Tensor, factor: Tensor) -> Tensor:
@@ -99,11 +100,6 @@ class Placed:
         return torch.where(self.caps > 0, torch.minimum(mixed, self.caps), 0.0)
 
     # --- how large it is
-
-    def objective(self, theta: Tensor) -> Tensor:
-        """`sum_k importance_k log width_k` over the free features, `b`."""
-        log = torch.where(self.free, self.widths(theta), 1.0).log()
-        return (self.importance * log).sum(1)
 
     def log_geomean(self, theta: Tensor) -> Tensor:
         """Log of the geometric mean of the half-widths over the free features, `b`."""
@@ -121,14 +117,17 @@ class Placed:
 
     # --- the sub-problem, and points
 
-    def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
-        """The largest region under margins linearised at `theta`.
+    def program(self, a: Tensor, margins: Tensor, theta: Tensor) -> Program:
+        """What is asked for under margins linearised at `theta`.
 
-        `a`: `b x g x s`, minus the derivatives of the margins by the sides, not negative, of `sharpness(step)`;
-        `margins`: `b x g`.
+        `a`: `b x g x s`, minus the derivatives of the margins by the sides, not negative; `margins`: `b x g`.
         """
         budget = margins + (a * self.sides(theta)[:, None]).sum(-1)
-        return largest_widths(a, budget, self.caps, self.importance)
+        return Program(a, budget, self.caps, self.importance)
+
+    def respond(self, objective: Objective, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Tensor:
+        """The best region under margins linearised at `theta`, with derivatives of `sharpness(step)`."""
+        return objective.solve(self.program(a, margins, theta))
 
     def contains(self, theta: Tensor, points: Tensor) -> Tensor:
         """Which of `points` (`b x m x n`) lie in the region, `b x m`."""

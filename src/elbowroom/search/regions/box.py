@@ -13,7 +13,7 @@ from elbowroom.claim.stated import Stated
 from elbowroom.errors import InputError
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.input_set import InputSet
-from elbowroom.search.regions.subproblem import largest_widths
+from elbowroom.search.regions.subproblem import Program
 
 
 class PlacedBox(Placed):
@@ -59,9 +59,9 @@ class PlacedBox(Placed):
         down, up = self.extents(theta)
         return (down + up) / 2
 
-    def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
+    def program(self, a: Tensor, margins: Tensor, theta: Tensor) -> Program:
         if not self.cut:
-            return super().respond(a, margins, theta)
+            return super().program(a, margins, theta)
         budget = margins + (a * self.sides(theta)[:, None]).sum(-1)
         down, up = a.chunk(2, -1)
         near = torch.where(self.free, torch.minimum(self.below, self.above), 0.0)
@@ -76,8 +76,12 @@ class PlacedBox(Placed):
         # Widths: 2 eps while both sides move, near + eps = 2 near + (eps - near) beyond.
         already = torch.where(beyond, 2 * near, 0.0)
         rate = torch.where(both.squeeze(1) > 0, 2.0, 1.0)
-        extra = largest_widths(cost / rate[:, None], budget - fixed, rest * rate, self.importance, already) / rate
-        return torch.where(beyond, near + extra, extra)
+
+        def to_theta(v: Tensor) -> Tensor:
+            extra = v / rate
+            return torch.where(beyond, near + extra, extra)
+
+        return Program(cost / rate[:, None], budget - fixed, rest * rate, self.importance, already, to_theta)
 
     def _inside(self, theta: Tensor, moved: Tensor) -> Tensor:
         down, up = self.extents(theta)
@@ -135,9 +139,8 @@ class PlacedAsymmetricBox(PlacedBox):
         # A side may rightly be zero, so the mix is of extents, not of their logs.
         return torch.minimum((1 - share[:, None]) * old + share[:, None] * new, self.caps)
 
-    def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
-        budget = margins + (a * theta[:, None]).sum(-1)
-        return largest_widths(a, budget, self.caps, self.importance)
+    def program(self, a: Tensor, margins: Tensor, theta: Tensor) -> Program:
+        return Program(a, margins + (a * theta[:, None]).sum(-1), self.caps, self.importance)
 
 
 @dataclass(frozen=True, eq=False)

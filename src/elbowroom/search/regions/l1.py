@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.search.regions.base import Placed, Region
+from elbowroom.search.regions.objective import Objective
 
 
 class PlacedL1(Placed):
@@ -23,7 +24,8 @@ class PlacedL1(Placed):
         # Soft at first, so that all features are heard; sharper as the region takes its shape.
         return float(min(4 * 2**step, 32))
 
-    def respond(self, a: Tensor, margins: Tensor, theta: Tensor, step: int = 0) -> Tensor:
+    def respond(self, objective: Objective, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Tensor:
+        # The same region is the best by any objective that grows with every extent: each has its own limit.
         # A margin spends max_k c_k eps_k; of it, the smoothed derivatives say, a share of (c_k eps_k)^q on feature k,
         # which gives back c_k (exactly for a linear network). Each feature may then spend as much as the largest.
         # Shares may underflow: the least number bounds how far a feature grows in one step.

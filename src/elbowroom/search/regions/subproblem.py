@@ -10,6 +10,9 @@ budget, so that nobody's units matter.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -18,6 +21,24 @@ _GAP = 1e-4  # per unit of weight: the mean log width is this close to the best
 _KEEP = 0.95  # the share of the way to the nearest bound a step may go
 _DEAREST = 1e100  # of a feature at its cap, in budgets: what a row without budget asks
 _RIDGES = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)  # added to a diagonal of ones until it factors
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The largest region under linearised margins, as a shape states it, and apart from who solves it:
+
+        A v <= budget,   0 <= v <= cap,   widths already + sum_i v_ki,   weights of their logs in a volume.
+
+    `a`: `B x g x d`, not negative; `budget`: `B x g`; `cap`: `B x d`; `weight`, `already`: `B x n`, d = n or 2n.
+    `theta`: from v to the shape's parameters.
+    """
+
+    a: Tensor
+    budget: Tensor
+    cap: Tensor
+    weight: Tensor
+    already: Tensor | None = None
+    theta: Callable[[Tensor], Tensor] = lambda v: v
 
 
 def largest_widths(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: Tensor | None = None) -> Tensor:

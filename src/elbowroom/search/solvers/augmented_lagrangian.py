@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from elbowroom.search.solvers.problem import Problem, Solution
+from elbowroom.search.solvers.driver import Best
+from elbowroom.search.solvers.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -32,27 +34,24 @@ class AugmentedLagrangian:
     clip: float = 1e4
     eta: float = 0.99
 
-    def solve(self, problem: Problem, start: Tensor) -> Solution:
-        """From `start`, `b x d`; if the result is infeasible after the shrink, or smaller, it is `start` again."""
-        region = problem.region
+    def run(self, problem: Problem, best: Best) -> Iterator[None]:
+        """A gradient step each, then the shrink. What is infeasible after it, or smaller, is the start again."""
+        region, start = problem.region, best.theta.clone()
+        everyone = torch.arange(len(start), device=start.device)
         movable = region.caps > 0
         zeta = torch.where(movable, start, 0.0).sqrt().requires_grad_()  # eps = zeta^2
         adam = torch.optim.Adam([zeta], lr=self.rate, betas=(0.9, 0.99))
         dual: Tensor | None = None
         rho = self.rho
-        positions = problem.index.cpu()
         for step in range(self.steps):
             if step and step % self.rho_every == 0:
                 rho *= self.rho_factor
             theta = torch.minimum(zeta**2, region.caps)
-            margins = problem.evaluate(region.input_set(region.sides(theta)), problem.index)
-            problem.work.evaluations[positions] += 1
-            problem.work.gradients[positions] += 1
-            problem.work.rows[positions] += 1
+            margins = problem.recorded(theta)
             dual = torch.zeros_like(margins) if dual is None else dual
             # v - y with the best slack y = max(0, v + dual / rho) plugged in.
             short = torch.minimum(margins, -dual / rho)
-            loss = -region.objective(theta) + (dual * short).sum(1) + rho / 2 * (short**2).sum(1)
+            loss = -problem.size(theta) + (dual * short).sum(1) + rho / 2 * (short**2).sum(1)
             (grad,) = torch.autograd.grad(loss.sum(), zeta)
             grad = torch.nan_to_num(grad, nan=0.0, posinf=0.0, neginf=0.0)
             norm = torch.linalg.vector_norm(grad, dim=1, keepdim=True)
@@ -62,11 +61,14 @@ class AugmentedLagrangian:
                 zeta.copy_(torch.where(movable, zeta, 0.0))
             if (step + 1) % self.dual_every == 0:
                 dual = (dual + rho * short).detach()
+            yield
         with torch.no_grad():
             theta = torch.minimum(zeta**2, region.caps)
         found = self._shrink(problem, theta.detach(), start)
-        better = region.objective(found) > region.objective(start)
-        return Solution(torch.where(better[:, None], found, start), f"augmented Lagrangian: {self.steps} steps")
+        better, _ = best.offer(problem, everyone, found, torch.ones_like(best.size, dtype=torch.bool))
+        best.end(everyone, f"after {self.steps} gradient steps")
+        best.end(everyone[~better], f"without a larger region, after {self.steps} gradient steps")
+        yield
 
     def _shrink(self, problem: Problem, theta: Tensor, start: Tensor) -> Tensor:
         """`eps = eta eps` until feasible; an input that never gets there falls back on `start`."""
@@ -77,9 +79,8 @@ class AugmentedLagrangian:
             bad = ~(part.smallest(theta[pending]) >= 0)
             pending = pending[bad]
             # Smaller than the start: no use going on.
-            smaller = problem.region.take(pending).objective(theta[pending]) < problem.region.take(pending).objective(
-                start[pending]
-            )
+            left = problem.take(pending)
+            smaller = left.size(theta[pending]) < left.size(start[pending])
             theta[pending[smaller]] = start[pending[smaller]]
             pending = pending[~smaller]
             if not len(pending):

@@ -24,5 +24,5 @@ def start_from(
     guess = torch.minimum(radius[:, None] * shape.to(uniform), region.caps)
     factor, _ = to_boundary(problem, guess, tolerance=tolerance)
     found = region.grow(guess, factor)
-    larger = (factor > 0) & (region.objective(found) > region.objective(uniform))
+    larger = (factor > 0) & (problem.size(found) > problem.size(uniform))
     return torch.where(larger[:, None], found, uniform)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from elbowroom.search.regions.base import Placed
 from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.regions.objective import Objective, Volume
 
 # From (input set, which inputs of the batch it stands for) to margins less delta, `b x g`.
 Margins = Callable[[InputSet, Tensor], Tensor]
@@ -31,7 +31,7 @@ class Work:
 
 @dataclass
 class Problem:
-    """Maximise `region.objective(theta)` subject to `margins(theta) >= 0`, for some inputs of a batch.
+    """Maximise `objective.value(region, theta)` subject to `margins(theta) >= 0`, for some inputs of a batch.
 
     `index`: which inputs of the whole batch these are. `at_input`: `b`, the smallest margin of the input
     alone (a region of no size), positive.
@@ -42,10 +42,11 @@ class Problem:
     index: Tensor
     at_input: Tensor
     work: Work = field(repr=False)
+    objective: Objective = field(default_factory=Volume)
 
     def take(self, chosen: Tensor) -> Problem:
         """The same problem for some of its inputs; `chosen`: positions."""
-        return Problem(self.region.take(chosen), self.evaluate, self.index[chosen], self.at_input[chosen], self.work)
+        return replace(self, region=self.region.take(chosen), index=self.index[chosen], at_input=self.at_input[chosen])
 
     def __len__(self) -> int:
         return len(self.index)
@@ -56,6 +57,24 @@ class Problem:
         with torch.no_grad():
             found = self.evaluate(self.region.input_set(self.region.sides(theta)), self.index)
         return torch.nan_to_num(found, nan=-torch.inf)
+
+    def recorded(self, theta: Tensor) -> Tensor:
+        """Margins, `b x g`, differentiable by `theta`; counted as an evaluation with the gradient of one row."""
+        positions = self.index.cpu()
+        self.work.evaluations[positions] += 1
+        self.work.gradients[positions] += 1
+        self.work.rows[positions] += 1
+        return self.evaluate(self.region.input_set(self.region.sides(theta)), self.index)
+
+    def size(self, theta: Tensor) -> Tensor:
+        """How good regions are, `b`."""
+        return self.objective.value(self.region, theta)
+
+    def respond(self, jacobian: Tensor, margins: Tensor, theta: Tensor, step: int) -> Tensor:
+        """The best region under margins linearised at `theta`; `jacobian`, `margins`: what `self.jacobian` gave."""
+        # Where growing would add to a margin it costs nothing, no more.
+        prices, left = (-jacobian).clamp_min(0), margins.clamp_min(0)
+        return self.region.respond(self.objective, prices, left, theta, step)
 
     def smallest(self, theta: Tensor) -> Tensor:
         return self.margins(theta).amin(1)
@@ -80,17 +99,3 @@ class Problem:
         self.work.rows[positions] += groups
         jacobian = torch.stack(rows, 1)
         return margins.detach(), torch.nan_to_num(jacobian, nan=0.0, posinf=0.0, neginf=0.0)
-
-
-@dataclass(frozen=True)
-class Solution:
-    """`theta`: `b x d`, feasible as far as the solver's own precision goes; `message`: how it ended, in words."""
-
-    theta: Tensor
-    message: str
-
-
-class Solver(Protocol):
-    """Makes regions larger: from a problem and a feasible start, `b x d`, to parameters that are feasible, too."""
-
-    def solve(self, problem: Problem, start: Tensor) -> Solution: ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from elbowroom.errors import InputError
 
 if TYPE_CHECKING:
-    from elbowroom.search.solvers.problem import Solver
+    from elbowroom.search.solvers.driver import Solver
 
 # A name, then the file here and the class in it.
 SOLVERS: dict[str, tuple[str, str]] = {

@@ -7,13 +7,15 @@ every feature spends the same share of the margin.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from elbowroom.search.solvers.boundary import to_boundary
-from elbowroom.search.solvers.problem import Problem, Solution
+from elbowroom.search.solvers.driver import Best
+from elbowroom.search.solvers.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -28,43 +30,45 @@ class Sequential:
     polish: float = 4e-5
     retries: int = 2
 
-    def solve(self, problem: Problem, start: Tensor) -> Solution:
-        """Improves on `start`, `b x d`, feasible. Returns nothing smaller, and nothing not evaluated as feasible."""
-        best = start.clone()
-        size = problem.region.objective(best)
-        least = torch.full_like(size, torch.nan)  # the smallest margin at `best`
+    def run(self, problem: Problem, best: Best) -> Iterator[None]:
+        """A linearisation each, then the last scaling."""
+        least = torch.full_like(best.size, torch.nan)  # the smallest margin at the best region
         weight = problem.region.importance.sum(1).clamp_min(1e-30)
-        share = torch.ones_like(size)
-        active = torch.arange(len(best), device=best.device)
+        share = torch.ones_like(best.size)
+        active = torch.arange(len(best.theta), device=best.theta.device)
+        best.end(active, f"after {self.gradients} linearisations" if self.gradients else "with a scaling alone")
         for step in range(self.gradients):
             if not len(active):
                 break
-            part = problem.take(active)
-            theta = best[active]
-            margins, jacobian = part.jacobian(theta, step)
-            least[active] = margins.amin(1)
-            # Where growing would add to a margin it costs nothing, no more.
-            target = part.region.respond((-jacobian).clamp_min(0), margins.clamp_min(0), theta, step)
-            target = torch.where(torch.isfinite(target), target, theta)
-            gained = torch.zeros_like(size[active])
-            pending = torch.arange(len(active), device=best.device)
-            for _ in range(1 + self.retries):
-                tried = part.take(pending)
-                mixed = tried.region.mix(theta[pending], target[pending], share[active[pending]])
-                factor, left = to_boundary(tried, mixed, tolerance=self.tolerance)
-                found = tried.region.grow(mixed, factor)
-                new = torch.where(factor > 0, tried.region.objective(found), -torch.inf)
-                old = size[active[pending]]
-                better = new > old
-                where = active[pending[better]]
-                best[where], size[where], least[where] = found[better], new[better], left[better]
-                gained[pending[better]] = (new - old)[better] / weight[where]
-                pending = pending[~better]
-                share[active[pending]] /= 2
-                if not len(pending):
-                    break
+            gained = self._linearise(problem.take(active), best, active, share, least, step) / weight[active]
+            best.end(active[gained < self.gain], f"with too little to gain, after {step + 1} linearisations")
             active = active[gained >= self.gain]
+            yield
         # Without a gradient the start's margins are not known.
-        factor, _ = to_boundary(problem, best, tolerance=self.polish, at_one=least if self.gradients else None)
-        best = problem.region.grow(best, factor.clamp_min(1))
-        return Solution(best, f"sequential: at most {self.gradients} linearisations")
+        at_one = least if self.gradients else None
+        factor, _ = to_boundary(problem, best.theta, tolerance=self.polish, at_one=at_one)
+        best.theta = problem.region.grow(best.theta, factor.clamp_min(1))
+        yield
+
+    def _linearise(self, part: Problem, best: Best, active: Tensor, share: Tensor, least: Tensor, step: int) -> Tensor:
+        """One step for the inputs `active`, whose problem is `part`; how much their objectives grew, `m`. `share`: how
+        much of a step to go, `least`: the smallest margins, both of all inputs and brought up to date."""
+        theta = best.theta[active]
+        margins, jacobian = part.jacobian(theta, step)
+        least[active] = margins.amin(1)
+        target = part.respond(jacobian, margins, theta, step)
+        target = torch.where(torch.isfinite(target), target, theta)
+        gained = torch.zeros_like(best.size[active])
+        pending = torch.arange(len(active), device=theta.device)
+        for _ in range(1 + self.retries):
+            tried = part.take(pending)
+            mixed = tried.region.mix(theta[pending], target[pending], share[active[pending]])
+            factor, left = to_boundary(tried, mixed, tolerance=self.tolerance)
+            better, gain = best.offer(tried, active[pending], tried.region.grow(mixed, factor), factor > 0)
+            least[active[pending[better]]] = left[better]
+            gained[pending[better]] = gain[better]
+            pending = pending[~better]
+            share[active[pending]] /= 2
+            if not len(pending):
+                break
+        return gained

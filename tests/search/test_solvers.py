@@ -1,0 +1,154 @@
+"""All solvers on one list of problems; and a solver of one's own, which touches no other file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import elbowroom as er
+from elbowroom.certificates.result import Certificates
+from elbowroom.search.regions.registry import REGIONS, region_named
+from elbowroom.search.solvers.boundary import to_boundary
+from elbowroom.search.solvers.driver import Best, improve
+from elbowroom.search.solvers.problem import Problem, Work
+from elbowroom.search.solvers.registry import SOLVERS, solver_class
+from support import mlp
+
+
+@dataclass(frozen=True)
+class Stretching:
+    """Stretches features at random, and keeps what is larger."""
+
+    tries: int = 6
+
+    def run(self, problem: Problem, best: Best) -> Iterator[None]:
+        draw = torch.Generator().manual_seed(0)
+        everyone = torch.arange(len(best.theta))
+        for _ in range(self.tries):
+            stretched = best.theta * (1 + torch.rand(best.theta.shape, generator=draw)).to(best.theta)
+            guess = problem.region.grow(stretched, torch.ones(len(everyone)).to(stretched))
+            factor, _ = to_boundary(problem, guess)
+            best.offer(problem, everyone, problem.region.grow(guess, factor), factor > 0)
+            yield
+        best.end(everyone, f"after {self.tries} tries")
+
+
+SOLVED_BY = {
+    "sequential": er.Sequential(),
+    "sequential, no gradients": er.Sequential(gradients=0),
+    "augmented-lagrangian": er.AugmentedLagrangian(steps=40, rho_every=10),
+    "stretching": Stretching(),
+}
+_RNG = np.random.default_rng(0)
+
+
+def _linear() -> er.Network:
+    return mlp(np.random.default_rng(1), [6, 3])
+
+
+def _hidden() -> er.Network:
+    return mlp(np.random.default_rng(2), [6, 12, 3])
+
+
+# Network, inputs, and what else is told.
+PROBLEMS: dict[str, tuple[er.Network, np.ndarray, dict]] = {}
+for _name in REGIONS:
+    PROBLEMS[f"linear, {_name}"] = (_linear(), _RNG.normal(size=(4, 6)), {"region": region_named(_name)})
+    PROBLEMS[f"hidden, {_name}"] = (_hidden(), _RNG.normal(size=(4, 6)), {"region": region_named(_name)})
+_X = _RNG.uniform(0.1, 0.9, size=(4, 6))
+PROBLEMS["domain"] = (_hidden(), _X, {"domain": (0, 1)})
+PROBLEMS["domain, asymmetric"] = (_hidden(), _X, {"domain": (0, 1), "region": er.Box(asymmetric=True)})
+PROBLEMS["frozen"] = (_hidden(), _X, {"frozen": [True, False, False, True, False, False]})
+PROBLEMS["importance"] = (_hidden(), _X, {"importance": [1, 2, 3, 4, 5, 6.0]})
+PROBLEMS["caps"] = (_hidden(), _X, {"max_eps": 1e-3})
+PROBLEMS["oblique"] = (
+    _hidden(),
+    _X,
+    {"region": er.Oblique(torch.linalg.qr(torch.from_numpy(_RNG.normal(size=(6, 6))))[0])},
+)
+PROBLEMS["one input"] = (_hidden(), _X[:1], {})
+
+
+def test_every_solver_is_here() -> None:
+    assert {type(solver) for solver in SOLVED_BY.values()} >= {solver_class(name) for name in SOLVERS}
+
+
+@pytest.mark.parametrize("solver", SOLVED_BY)
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_all_problems(problem: str, solver: str) -> None:
+    net, x, told = PROBLEMS[problem]
+    certs = er.certify(net, x, solver=SOLVED_BY[solver], **told)
+    assert set(certs.status) == {"certified"} and er.check(certs)
+    if certs.lower is None:  # of the same shape, by the certificates' own word
+        assert (certs.ratio >= 1 - 1e-3).all()
+    else:
+        uniform = er.certify(net, x, **{**told, "region": er.Uniform()})
+        weight = torch.tensor(told.get("importance", [1.0] * 6), dtype=torch.float64)
+        free = (certs.eps > 0) & (uniform.eps > 0)
+        gain = torch.where(free, certs.eps.log() - uniform.eps.log(), 0.0) @ weight / weight.sum()
+        assert (gain > -1e-3).all()
+    one_radius = isinstance(told.get("region"), er.Uniform)
+    assert all(bool(why) != one_radius for why in certs.ended)
+    assert (certs.evaluations > 0).all()
+
+
+def test_how_it_ended_is_kept(tmp_path) -> None:
+    net, x, told = PROBLEMS["domain"]
+    certs = er.certify(net, x, solver=Stretching(2), **told)
+    assert certs.ended == ("after 2 tries",) * 4
+    assert Certificates.load(certs.save(tmp_path / "run")).ended == certs.ended
+    assert all("linearisations" in why for why in er.certify(net, x, **told).ended)
+
+
+# --- the driver
+
+
+def _margins(weights: Tensor) -> Problem:
+    """`1 - weights . theta >= 0` around an input of zeros, two features."""
+    from elbowroom.claim.space import Space
+
+    n = weights.shape[1]
+    whole = torch.ones(1, n, dtype=torch.float64)
+    space = Space(-torch.inf * whole, torch.inf * whole, 100 * whole, whole.bool(), whole)
+    region = er.Box().place(torch.zeros(1, n, dtype=torch.float64), space, (n,), torch.float64)
+
+    def evaluate(inputs, index):  # type: ignore[no-untyped-def]
+        return 1 - inputs.radius.flatten(1) @ weights.T
+
+    return Problem(region, evaluate, torch.tensor([0]), torch.ones(1, dtype=torch.float64), Work.none(1))
+
+
+@dataclass(frozen=True)
+class Careless:
+    """Offers what is smaller, and what is not feasible."""
+
+    def run(self, problem: Problem, best: Best) -> Iterator[None]:
+        one = torch.tensor([0])
+        better, _ = best.offer(problem, one, 0.5 * best.theta, torch.tensor([True]))
+        assert not better
+        yield
+        better, _ = best.offer(problem, one, 2 * best.theta, torch.tensor([False]))
+        assert not better
+        yield
+        best.end(one, "never reached")
+        yield
+
+
+def test_the_driver_keeps_the_best_and_stops() -> None:
+    problem = _margins(torch.tensor([[1.0, 2.0]], dtype=torch.float64))
+    start = torch.tensor([[0.1, 0.1]], dtype=torch.float64)
+    found = improve(problem, Careless(), start, most=2)
+    assert torch.equal(found.theta, start) and found.ended == ("",)
+    assert improve(problem, Careless(), start).ended == ("never reached",)
+
+
+def test_a_linear_problem_is_solved_exactly() -> None:
+    problem = _margins(torch.tensor([[1.0, 2.0]], dtype=torch.float64))
+    found = improve(problem, er.Sequential(), torch.full((1, 2), 0.1, dtype=torch.float64))
+    assert torch.allclose(found.theta, torch.tensor([[0.5, 0.25]], dtype=torch.float64), rtol=1e-3)
+    assert int(problem.work.gradients) >= 1
