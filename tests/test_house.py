@@ -97,7 +97,20 @@ def test_imports_inside_functions_have_a_reason() -> None:
 
 
 # Packages that may be missing, and modules that cannot do without one.
-OPTIONAL = ("flint", "matplotlib", "onnx", "onnxruntime", "pandas", "PIL", "pyarrow", "ray", "rich", "sklearn", "typer")
+OPTIONAL = (
+    "filelock",
+    "flint",
+    "matplotlib",
+    "onnx",
+    "onnxruntime",
+    "pandas",
+    "PIL",
+    "pyarrow",
+    "ray",
+    "rich",
+    "sklearn",
+    "typer",
+)
 NEEDS = {"commands": "typer", "__main__": "typer", "demo": "rich"}
 
 _WITHOUT = """
