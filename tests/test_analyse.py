@@ -1,10 +1,16 @@
 """Cosines between the regions of all pairs of inputs, their spectrum, the ranking of features, smoothness of maps."""
 
+import dataclasses
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
+import elbowroom as er
 from elbowroom.analyse import correlation, cosine_similarity, feature_robustness, neighbour_correlation, spectrum
 from elbowroom.errors import InputError
 
@@ -99,3 +105,54 @@ def test_correlation_row_by_row():
     a = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [5.0, 5.0, 5.0]])
     assert correlation(a, torch.tensor([[2.0, 4.0, 6.0]])).tolist() == pytest.approx([1, 1, 0])
     assert correlation(a[:1], torch.tensor([[3.0, 2.0, 1.0]])).tolist() == pytest.approx([-1])
+
+
+# --- of certificates, as users see it
+
+
+@pytest.fixture(scope="module")
+def certs():
+    torch.manual_seed(0)
+    net = er.load(nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)), input_shape=(1, 4, 4))
+    x = torch.rand(6, 1, 4, 4)
+    labels = net(x).argmax(1)
+    labels[2] = (labels[2] + 1) % 3  # which is not certified, and does not count
+    return er.certify(net, x, labels)
+
+
+def test_certificates_and_arrays_give_the_same(certs):
+    eps = certs.eps[certs.certified]
+    assert len(eps) == 5
+    for given in (certs, eps.numpy()):
+        assert er.analyse.cosine_similarity(given) == cosine_similarity(eps)
+        assert er.analyse.spectrum(given).participation == spectrum(eps).participation
+        ranked = er.analyse.feature_robustness(given)
+        assert torch.equal(ranked.order, feature_robustness(eps).order) and ranked.score.shape == (1, 4, 4)
+    assert er.analyse.neighbour_correlation(certs) == neighbour_correlation(eps.log().numpy())
+
+
+def test_certificates_without_extents_of_features(certs):
+    rotated = dataclasses.replace(certs, basis=torch.eye(16, dtype=torch.float64))
+    assert er.analyse.cosine_similarity(rotated) == er.analyse.cosine_similarity(certs)
+    for measure in (feature_robustness, neighbour_correlation):
+        with pytest.raises(InputError, match="not of features"):
+            measure(rotated)
+    frozen = dataclasses.replace(certs, eps=certs.eps * (torch.arange(16).reshape(1, 4, 4) > 0))
+    for measure in (feature_robustness, neighbour_correlation):
+        with pytest.raises(InputError, match="frozen"):
+            measure(frozen)
+
+
+def test_the_module_is_public_and_loaded_on_first_use():
+    code = "import sys, elbowroom as er; assert 'torch' not in sys.modules and 'analyse' in dir(er); "
+    code += "assert er.analyse is sys.modules['elbowroom.analyse']; er.analyse.spectrum; print(er.certify.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "certify\n", done.stderr
+
+
+def test_the_example_of_the_documentation_runs():
+    text = (Path(__file__).parents[1] / "docs" / "results.md").read_text()
+    code = text.partition("### Measures of one's own regions")[2].partition("```python\n")[2].partition("```")[0]
+    names: dict = {}
+    exec(code, names)
+    assert 0 < names["least"] <= names["mean"] <= 1 and names["ranked"].score.shape == (1, 6, 6)

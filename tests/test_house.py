@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import grimp
@@ -97,7 +99,20 @@ def test_imports_inside_functions_have_a_reason() -> None:
 
 
 # Packages that may be missing, and modules that cannot do without one.
-OPTIONAL = ("flint", "matplotlib", "onnx", "onnxruntime", "pandas", "PIL", "pyarrow", "ray", "rich", "sklearn", "typer")
+OPTIONAL = (
+    "filelock",
+    "flint",
+    "matplotlib",
+    "onnx",
+    "onnxruntime",
+    "pandas",
+    "PIL",
+    "pyarrow",
+    "ray",
+    "rich",
+    "sklearn",
+    "typer",
+)
 NEEDS = {"commands": "typer", "__main__": "typer", "demo": "rich"}
 
 _WITHOUT = """
@@ -124,6 +139,18 @@ def test_no_optional_package_is_imported_before_it_is_needed() -> None:
     code = _WITHOUT.format(optional=set(OPTIONAL), needs=set(NEEDS))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_every_dependency_is_explained() -> None:
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *(one for each in project["optional-dependencies"].values() for one in each)]
+    names = {re.split(r"[\[<>=~! ]", one)[0] for one in asked} - {"elbowroom"}
+    text, _, by_hand = (root / "docs" / "dependencies.md").read_text().partition("## By hand")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {name for name in names if not any(re.search(rf"[ |]{name}[ ,]", row) for row in rows)} == set()
+    for place in re.findall(r"`([a-z_/]+(?:\.py|/))`", by_hand):
+        assert (ROOT / place).exists(), place
 
 
 # --- the proof stands alone

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from elbowroom.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from elbowroom import analyse as analyse
     from elbowroom.certificates.result import Certificates as Certificates
     from elbowroom.certify.api import certify as certify
     from elbowroom.claim.specification import Specification as Specification
@@ -76,10 +77,13 @@ _HOMES = {
     "linear_specification": "elbowroom.claim.specification",
     "outputs_within": "elbowroom.claim.specification",
 }
-__all__ = [*_HOMES, "__version__"]
+_MODULES = {"analyse"}  # which are public as such
+__all__ = [*_HOMES, *_MODULES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"elbowroom.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'elbowroom' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

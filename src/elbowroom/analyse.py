@@ -1,6 +1,11 @@
-"""What the regions of many inputs have in common.
+"""What the regions of many inputs have in common: the measures of the paper, as `er.analyse`.
 
-`eps` below is `b x *s`, extents of `b` inputs that have a certificate: pass `certs.eps[certs.certified]`.
+`regions` below are `Certificates`, of which those count that are certified; or extents, `b x *s`, of `b` inputs that
+have a certificate (a tensor or an array): `certs.eps[certs.certified]`, or some of these.
+
+>>> certs = er.Certificates.load("run")
+>>> mean, least = er.analyse.cosine_similarity(certs)
+>>> er.analyse.feature_robustness(certs).order[:10]  # the features with the least room
 """
 
 from __future__ import annotations
@@ -8,18 +13,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from elbowroom.arguments.tensors import tensor_of
+from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
 
+Regions = Certificates | Tensor | np.ndarray
 
-def cosine_similarity(eps: Tensor, block: int = 1024) -> tuple[float, float]:
+
+def cosine_similarity(regions: Regions, block: int = 1024) -> tuple[float, float]:
     """Mean and minimum of the cosine between the extents of two inputs, over all pairs (the paper's table of cosines).
 
     At most `block x block` cosines are held at a time.
     """
-    directions = _directions(eps)
+    directions = _directions(_extents(regions))
     total, least = 0.0, 1.0
     parts = directions.split(block)
     for i, rows in enumerate(parts):
@@ -52,14 +62,14 @@ class Spectrum:
         return int((self.shares.cumsum(0) < share - 1e-12).sum()) + 1
 
 
-def spectrum(eps: Tensor) -> Spectrum:
+def spectrum(regions: Regions) -> Spectrum:
     """The effective dimension of the regions' directions, about the origin.
 
     The paper argues from their similarity that most directions of a decision boundary lie in a subspace of few
     dimensions, fewer for a robust model; this counts them. Extents are positive, so all directions have a large part in
     common: the first principal direction is nearly their mean, and holds the mean cosine or more.
     """
-    directions = _directions(eps)
+    directions = _directions(_extents(regions))
     narrow = directions if len(directions) <= directions.shape[1] else directions.T
     values = torch.linalg.eigvalsh(narrow @ narrow.T).flip(0).clamp_min(0)
     shares = (values / values.sum()).cpu()
@@ -81,11 +91,14 @@ class FeatureRobustness:
     order: Tensor
 
 
-def feature_robustness(eps: Tensor) -> FeatureRobustness:
+def feature_robustness(regions: Regions) -> FeatureRobustness:
     """Ranks the features by their room: the paper's "data-agnostic metric" of features' robustness.
 
-    Features that must not move (extent 0) have no rank; leave them out.
+    Features that must not move (extent 0) have no rank; leave them out. Certificates of rotated shapes have no extents
+    of features.
     """
+    _must_be_of_features(regions)
+    eps = _extents(regions)
     _directions(eps)  # the same demands
     logs = eps.detach().flatten(1).double().log()
     if not bool(logs.isfinite().all()):
@@ -96,12 +109,19 @@ def feature_robustness(eps: Tensor) -> FeatureRobustness:
     return FeatureRobustness(score.exp().reshape(shape), spread.exp().reshape(shape), score.argsort(stable=True))
 
 
-def neighbour_correlation(maps: Tensor) -> float:
+def neighbour_correlation(maps: Regions) -> float:
     """How smooth maps are, `b x h x w` or `b x c x h x w`: the correlation of a pixel with the one below or beside it.
 
-    Noise has 0 and a smooth picture nearly 1. Per map and channel over all pairs of neighbours, then the mean. For
-    extents, pass their logs: they differ by factors.
+    Noise has 0 and a smooth picture nearly 1. Per map and channel over all pairs of neighbours, then the mean. Of
+    certificates it is that of the logs of their extents, which differ by factors; for extents, pass their logs.
     """
+    if isinstance(maps, Certificates):
+        _must_be_of_features(maps)
+        maps = _extents(maps).log()
+        if not bool(maps.isfinite().all()):
+            raise InputError("some extents are zero; leave frozen features out")
+    else:
+        maps = tensor_of(maps)
     if maps.dim() not in (3, 4) or min(maps.shape[-2:]) < 2:
         raise InputError(f"maps must be b x h x w or b x c x h x w with sides of 2 or more, got {tuple(maps.shape)}")
     flat = maps.detach().double().reshape(-1, *maps.shape[-2:])
@@ -115,6 +135,19 @@ def correlation(a: Tensor, b: Tensor) -> Tensor:
     a, b = (t.detach().double() - t.detach().double().mean(1, keepdim=True) for t in (a, b))
     scale = a.norm(dim=1) * b.norm(dim=1)
     return torch.where(scale > 0, (a * b).sum(1) / scale.clamp_min(1e-300), 0.0)
+
+
+def _extents(regions: Regions) -> Tensor:
+    """The extents of the inputs that have a certificate, `b x *s`."""
+    return regions.eps[regions.certified] if isinstance(regions, Certificates) else tensor_of(regions)
+
+
+def _must_be_of_features(regions: Regions) -> None:
+    if isinstance(regions, Certificates) and regions.basis is not None:
+        raise InputError(
+            "these regions are rotated: their extents are those of directions, not of features; "
+            "pass certs.eps[certs.certified] where directions are meant"
+        )
 
 
 def _directions(eps: Tensor) -> Tensor:
@@ -132,6 +165,6 @@ def _directions(eps: Tensor) -> Tensor:
 
 
 __all__ = [
-    "FeatureRobustness", "Spectrum", "correlation", "cosine_similarity", "feature_robustness", "neighbour_correlation",
-    "spectrum",
+    "FeatureRobustness", "Regions", "Spectrum", "correlation", "cosine_similarity", "feature_robustness",
+    "neighbour_correlation", "spectrum",
 ]  # fmt: skip

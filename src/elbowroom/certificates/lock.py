@@ -1,55 +1,59 @@
-"""One writer per run folder: a lock that ends with its process, however that ends."""
+"""One writer per run folder: a lock of the operating system's, which ends with its process, however that ends.
+
+What is locked and what says who locked it are two files, since on Windows nobody else can read a locked file. Both are
+removed by the writer; what a killed one left says nothing, as long as nobody holds the lock.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 from elbowroom.errors import InputError
+from elbowroom.files import canonical_json, parse_json, read_file, replace_file
 
-try:
-    import fcntl
-except ImportError:  # Windows has no flock; there nothing keeps a second writer away
-    fcntl = None  # type: ignore[assignment]
-
-NAME = "lock"
+NAME = "lock"  # says who writes
+_LOCKED = ".lock"
+_PATIENCE = 0.5  # seconds: who only looks whether a run is being written holds its lock for a moment
+_LOOK = 0.1
+_MOST = 1 << 16  # bytes of a file that says who writes
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Holds the folder's lock; an `InputError` that names the process where another one has it."""
-    path = folder / NAME
-    try:
-        file = _take(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
-    try:
+    from filelock import Timeout
+
+    who = {"pid": os.getpid(), "host": socket.gethostname()}
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(_held(folder, _PATIENCE))
+        except Timeout:  # before OSError, which it is
+            raise InputError(f"{folder} is being written by {_name(folder / NAME)}") from None
+        except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
+            raise InputError(f"cannot write {folder / _LOCKED}: {_why(error)}") from None
+        stack.callback(_remove, folder / NAME)
+        replace_file(folder / NAME, lambda file: file.write(canonical_json(who)))
         yield
-    finally:
-        with contextlib.suppress(OSError):
-            path.unlink()  # before the lock is let go, so that nobody waits for a file that is gone
-        os.close(file)
 
 
 def holder(folder: Path) -> str | None:
     """Who writes into the folder now, in words; None where nobody does."""
-    path = folder / NAME
-    try:
-        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe is not waited for
-    except OSError:
+    from filelock import Timeout
+
+    if not (folder / _LOCKED).exists():
         return None
     try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return _name(path)
-    finally:
-        os.close(file)
-    return None
+        with _held(folder, _LOOK):
+            return None
+    except Timeout:
+        return _name(folder / NAME)
+    except (OSError, NotImplementedError) as error:  # a lock is tried by taking it, which not everybody may
+        found = (folder / NAME).exists()
+        return f"{_name(folder / NAME)}, unless that was killed (its lock: {_why(error)})" if found else None
 
 
 def held_since(folder: Path) -> float | None:
@@ -60,38 +64,32 @@ def held_since(folder: Path) -> float | None:
         return None
 
 
-def _take(path: Path) -> int:
-    while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+@contextlib.contextmanager
+def _held(folder: Path, patience: float) -> Iterator[None]:
+    """Holds the lock itself; filelock's `Timeout` where another holds it for as long as this."""
+    from filelock import FileLock
+
+    path = folder / _LOCKED
+    with FileLock(path, timeout=patience, poll_interval=0.02):
         try:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise InputError(f"{path.parent} is being written by {_name(path)}") from None
-                if not _is_still(file, path):
-                    os.close(file)
-                    continue
-            os.ftruncate(file, 0)
-            os.write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
-            return file
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.close(file)
-            raise
+            yield
+        finally:
+            # While it is held: who waits with the old file open finds that it has lost its name, and starts over.
+            _remove(path)
 
 
-def _is_still(file: int, path: Path) -> bool:
-    """Whether the file that was locked is the one that has the name: its last owner may have removed it meanwhile."""
-    try:
-        return os.path.samestat(os.fstat(file), os.stat(path))
-    except FileNotFoundError:
-        return False
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # Windows removes no file that is open; there filelock does it afterwards
+        path.unlink()
 
 
 def _name(path: Path) -> str:
     try:
-        found = json.loads(path.read_text())
+        found = parse_json(read_file(path, _MOST), str(path))
         return f"process {int(found['pid'])} on {str(found['host'])[:80]!r}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (InputError, ValueError, KeyError, TypeError):
         return "another process"
+
+
+def _why(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

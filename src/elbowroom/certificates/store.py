@@ -4,7 +4,7 @@
     network.elbowroom         the network, see `elbowroom.network.file`
     shared.npz                arrays that all certificates share: a basis, a domain or specification that is one for all
     parts/part-00000.parquet  a row per certificate: exact float64 numbers, and a checksum of the row
-    lock                      while a process writes: which one
+    lock, .lock               while a process writes: which one; what it holds locked
 
 All but the parts is written first. Then parts come one by one, each whole or not at all; part k has the rows
 `k * part_rows` and following of the plan's `inputs`. A run is complete when all parts are there, and can be read at

@@ -24,6 +24,7 @@ from elbowroom.claim.space import Space, space_of
 from elbowroom.claim.specification import Specification, check_labels, label_stays
 from elbowroom.errors import InputError
 from elbowroom.machine.device import usable_device
+from elbowroom.machine.failures import is_out_of_memory
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
@@ -143,7 +144,7 @@ def certify(
             own = part_of_spec(index), space.part(index), index - first
             part = task.run(Inputs(points[index], outputs[index], *own), chosen[index])
         except (RuntimeError, MemoryError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             size = _smaller(len(index), where)
             continue
@@ -231,12 +232,6 @@ def _as_executed(points: Tensor, space: Space) -> Tensor:
     near = torch.where((near.double() > highest) & (points <= highest), torch.nextafter(near, near - torch.inf), near)
     near = torch.where((near.double() < lowest) & (points >= lowest), torch.nextafter(near, near + torch.inf), near)
     return near.double()
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory"))
 
 
 def _smaller(size: int, device: torch.device) -> int:

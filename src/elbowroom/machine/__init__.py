@@ -1,1 +1,1 @@
-"""The machine and torch as we find them: devices, and the modes we work in."""
+"""The machine and torch as we find them: devices, how they fail, and the modes we work in."""

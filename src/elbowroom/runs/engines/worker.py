@@ -22,13 +22,11 @@ from elbowroom.certificates.schema import joined
 from elbowroom.certify.api import certify, uncertified
 from elbowroom.claim.specification import Specification, outputs_within
 from elbowroom.errors import DataWarning, ElbowroomError, InputError, UnsupportedError
+from elbowroom.machine.failures import is_device_failure, is_out_of_memory
 from elbowroom.network.graph import Network
 from elbowroom.runs.problem import arguments
 from elbowroom.runs.settings import Settings
 from elbowroom.verify.box import verify
-
-_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory")
-_NO_DEVICE = ("cuda error", "hip error", "device-side assert")
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +100,8 @@ class Worker:
         except UnsupportedError:
             raise
         except Exception as error:
-            reason, no_memory = _in_words(error), _is_no_memory(error) or _is_no_memory(error.__context__)
-            if not no_memory and any(words in str(error).lower() for words in _NO_DEVICE):
+            reason, no_memory = _in_words(error), is_out_of_memory(error) or is_out_of_memory(error.__context__)
+            if not no_memory and is_device_failure(error):
                 raise ElbowroomError(f"the device failed: {reason}") from error
             if len(x) == 1:
                 if no_memory or not isinstance(error, InputError):
@@ -146,12 +144,6 @@ def _quietly() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         yield
-
-
-def _is_no_memory(error: BaseException | None) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
 
 
 def _in_words(error: Exception) -> str:

@@ -2,7 +2,12 @@
 
     maximise  sum_k w_k log(c_k + sum_i theta_ki)   subject to   A theta <= b,  0 <= theta <= cap
 
-by a batched primal-dual interior point method. `theta` has one or two entries per feature (a box's
+by a batched primal-dual interior point method: that of Nocedal and Wright, *Numerical Optimization* (second edition,
+2006), algorithm 19.1. Newton steps on the perturbed conditions of optimality, from a strictly feasible start; lengths
+for primal and dual apart, by the fraction to the boundary; the barrier weakens once its problem is nearly solved. There
+is no line search and no corrector. Slacks are not variables of their own: the start is feasible and rows are linear, so
+steps keep them exact, and eliminating the multipliers of bounds and rows leaves the systems of Boyd and Vandenberghe,
+*Convex Optimization* (2004), section 11.7. `theta` has one or two entries per feature (a box's
 two sides share one width), so the Hessian is diagonal or of 2x2 blocks, plus a term of rank g: each step
 costs O(g^2 n) and a Cholesky factor of g rows. Features are in units of their own start and rows in units of their
 budget, so that nobody's units matter.

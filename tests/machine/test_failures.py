@@ -1,0 +1,28 @@
+"""Which errors say that memory ran out, and which that the device failed."""
+
+import pytest
+import torch
+
+from elbowroom.errors import InputError
+from elbowroom.machine.failures import is_device_failure, is_out_of_memory
+
+NO_MEMORY = [
+    MemoryError(),
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+    RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes"),
+    RuntimeError("Cannot allocate memory"),
+    RuntimeError("CUDA error: out of memory"),
+]
+NO_DEVICE = [RuntimeError("CUDA error: device-side assert triggered"), RuntimeError("HIP error: invalid argument")]
+NEITHER = [RuntimeError("sizes do not match"), InputError("a feature is called 'out of memory'"), ValueError()]
+
+
+@pytest.mark.parametrize("error", [*NO_MEMORY, *NO_DEVICE, *NEITHER], ids=str)
+def test_each_error_is_known(error):
+    assert is_out_of_memory(error) == (error in NO_MEMORY)
+    assert is_device_failure(error) == (error in NO_DEVICE)
+
+
+def test_no_error_is_none():
+    assert not is_out_of_memory(None)
