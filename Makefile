@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-full check format bench clean
+.PHONY: demo test test-full check format bench dist clean
 
 demo: .venv/demo
 	$(BIN)/elbowroom demo
@@ -33,6 +33,13 @@ bench: .venv/dev
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/run.py
 
+# A source distribution and a wheel, looked at as the index would and as a user would.
+dist: .venv/dist
+	rm -rf dist build
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python tests/check_wheel.py dist/*.whl
+
 # torch first and pinned, so that nothing later asks for another build of it.
 .venv/torch: constraints.txt
 	$(PYTHON) -m venv .venv
@@ -45,6 +52,10 @@ bench: .venv/dev
 
 .venv/dev: .venv/torch pyproject.toml
 	$(INSTALL) -e '.[dev]'
+	touch $@
+
+.venv/dist: .venv/torch pyproject.toml
+	$(INSTALL) -e '.[dist]'
 	touch $@
 
 clean:

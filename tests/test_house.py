@@ -27,6 +27,7 @@ from elbowroom.proof.kernel.rows import AFFINE
 from elbowroom.readers.onnx.write import _WRITERS
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.relaxations import TABLE
+from support import ACTIVATIONS
 
 ROOT = Path(er.__file__).parent
 KINDS = {kind for kind in vars(ops).values() if isinstance(kind, type) and issubclass(kind, ops.Operation)}
@@ -71,6 +72,11 @@ def test_affine_and_relaxed_operations_do_not_meet() -> None:
     affine = {kind for kind in KINDS if issubclass(kind, ops.Affine)}
     for linear, others in ((set(MAPS), set(TABLE)), (set(AFFINE), set(RELAXED))):
         assert linear == affine and others == KINDS - affine - {ops.Input}
+
+
+def test_every_activation_is_in_the_random_networks_of_the_suite() -> None:
+    """From there it reaches exact arithmetic, the kernels of libraries, the writer and the gradients."""
+    assert {type(op) for op in ACTIVATIONS.values()} == {kind for kind in KINDS if issubclass(kind, ops.Activation)}
 
 
 # --- imports

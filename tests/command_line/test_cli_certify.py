@@ -21,6 +21,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.file import save_network
 from elbowroom.network.graph import Network
 from elbowroom.runs.settings import Settings
+from elbowroom.search.regions.registry import REGIONS
 from forgery import edit_run, reseal
 from support import mlp
 
@@ -106,7 +107,7 @@ def test_flags_become_settings(given, place, tmp_path):
     assert "what the network decides stays" in result.stderr
 
 
-@pytest.mark.parametrize("region", ["uniform", "box", "box-asymmetric", "ellipsoid", "l1"])
+@pytest.mark.parametrize("region", REGIONS)
 def test_regions(given, tmp_path, region):
     good(*given, "--out", tmp_path, "--limit", 2, "--region", region, "--quiet")
     assert "all proved: 2 of 2" in good("check", tmp_path).stdout

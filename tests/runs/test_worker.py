@@ -15,6 +15,7 @@ from elbowroom.runs.engines import worker as module
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.problem import resolve
 from elbowroom.runs.settings import Settings
+from elbowroom.search.regions.registry import REGIONS
 from support import mlp
 
 NET = network()
@@ -146,7 +147,7 @@ def test_certify_says_when_one_input_does_not_fit(monkeypatch):
         worker().compute(part(points(3)))
 
 
-@pytest.mark.parametrize("region", ["uniform", "box", "box-asymmetric", "ellipsoid", "l1"])
+@pytest.mark.parametrize("region", REGIONS)
 @pytest.mark.parametrize("within", [None, 0.5])
 @pytest.mark.parametrize("domain", [None, [-1, 1]])
 def test_the_sample_claims_what_parts_claim(region, within, domain):
