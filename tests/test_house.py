@@ -4,6 +4,7 @@ alone."""
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import re
 import shutil
@@ -18,6 +19,7 @@ import torch
 from torch import nn
 
 import elbowroom as er
+from elbowroom.certificates.schema import declared
 from elbowroom.network import operations as ops
 from elbowroom.network.file import OPERATIONS
 from elbowroom.proof import arb
@@ -200,3 +202,54 @@ def test_the_proof_copied_out_of_the_tree_proves_a_run_again(tmp_path: Path) -> 
     (run / "run.json").write_text(damaged)
     done = subprocess.run([*command, str(tmp_path / "alone"), str(run)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2 and "changed" in done.stderr and "Traceback" not in done.stderr
+
+
+# --- what is called a claim is proved
+
+
+def _claims() -> dict[str, object]:
+    torch.manual_seed(1)
+    net = er.load(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 3)), input_shape=(3,))
+    x = torch.rand(3, 3, dtype=torch.float64)
+    spec = er.outputs_within(net(x), 0.5)
+    basis = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64))[0]
+    unsure = er.certify(net, torch.full((3, 3), torch.nan), domain=(0, 1))
+    boxes, rotated = er.certify(net, x, domain=(0, 1)), er.certify(net, x, region=er.Oblique(basis), spec=spec)
+    assert set(boxes.status) == set(rotated.status) == {"certified"}
+    return {"boxes": boxes, "rotated": rotated, "unsure": unsure}
+
+
+# Per field whose role is "claim": certificates, and a change that makes it false.
+FORGED = {
+    "status": ("unsure", lambda c: ("certified",) * 3),
+    "labels": ("boxes", lambda c: (c.labels + 1) % 3),
+    "x": ("boxes", lambda c: c.x + 5),
+    "eps": ("boxes", lambda c: 2 * c.eps),
+    "center": ("boxes", lambda c: c.center + 0.5 * c.eps),
+    "lower": ("boxes", lambda c: c.lower - 9),
+    "upper": ("boxes", lambda c: c.upper + 9),
+    "basis": ("rotated", lambda c: c.basis + 0.1),
+    "lowest": ("boxes", lambda c: c.lowest + 0.9),
+    "highest": ("boxes", lambda c: c.highest - 0.9),
+    "spec_rows": ("rotated", lambda c: -c.spec_rows),
+    "spec_offset": ("rotated", lambda c: c.spec_offset - 1),
+    "spec_group": ("rotated", lambda c: c.spec_group.flip(0)),
+    "geomean": ("boxes", lambda c: 1.01 * c.geomean),
+    "log_volume": ("boxes", lambda c: c.log_volume + 0.1),
+}
+# Claims that hold in any order: a conjunction does.
+HARMLESS = {"spec_group": "the groups' numbers have no meaning beyond which rows belong together"}
+
+
+def test_every_claim_is_proved() -> None:
+    claims = {name for name, c in declared(er.Certificates).items() if c.role == "claim"}
+    assert claims == set(FORGED)
+    made = _claims()
+    for name, (which, change) in FORGED.items():
+        certs = made[which]
+        forged = dataclasses.replace(certs, **{name: change(certs)})
+        try:
+            good = bool(er.check(forged).passed.any())
+        except er.InputError:
+            good = False
+        assert good == (name in HARMLESS), name
