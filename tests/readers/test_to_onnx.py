@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from torch import Tensor
@@ -137,7 +137,9 @@ def test_pooling_windows_at_the_edge(length: int, stride: int, ceil: bool) -> No
 @cases(8)
 @given(net=networks())
 def test_random_networks(net: Network) -> None:
-    assert_same(net.cast(torch.float32), numbers(4, *net.input_shape))
+    x = numbers(4, *net.input_shape)
+    assume(bool((net.cast(torch.float64).values(x.double())[-1].abs() < 1e30).all()))  # float32 ends at 3e38
+    assert_same(net.cast(torch.float32), x)
 
 
 @cases(2)
