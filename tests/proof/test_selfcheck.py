@@ -63,7 +63,9 @@ OPERATIONS: dict[str, Network] = {
     "max": of(ops.MaxPool((3, 2), (2, 1), (1, 1), (1, 2)), (2, 6, 7)),
     "relu": of(ops.ReLU(), (5,)),
     "leaky": of(ops.LeakyReLU(numbers(2, 1)), (2, 3)),
+    "leaky by channel": of(ops.LeakyReLU(numbers(3, 1, 1)), (3, 3, 3)),
     "clip": of(ops.Clip(-0.5, 2.0), (5,)),
+    "clip far away": of(ops.Clip(0.0, 255.0), (5,)),
     "sigmoid": of(ops.Sigmoid(), (5,)),
     "tanh": of(ops.Tanh(), (5,)),
     "arctan": of(ops.Arctan(), (5,)),
@@ -139,6 +141,19 @@ def _next_door(self: Any, op: Any, shape: Any, lows: Any, highs: Any, parallel: 
     return found._replace(terms=(term._replace(source=(term.source + 1) % lows[0][0].numel()),))
 
 
+def _first_channel(self: Any, op: Any, shape: Any, lows: Any, highs: Any, parallel: bool) -> relaxed.Planes:
+    found = _pool_planes(self, op, shape, lows, highs, parallel)
+    (term,) = found.terms
+    return found._replace(terms=(term._replace(source=term.source % lows[0][0, 0].numel()),))
+
+
+_lines = activations.lines
+
+
+def _flat_slopes(op: Any, l: Tensor, u: Tensor, parallel: bool) -> activations.Lines:
+    return _lines(dataclasses.replace(op, slope=op.slope.flatten()), l, u, parallel)
+
+
 def _other_alpha(op: Any, x: Tensor) -> Tensor:
     return torch.where(x > 0, x, torch.expm1(x.clamp_max(0)))
 
@@ -191,6 +206,11 @@ FAULTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         "batch norm", offset(ops.BatchNorm, lambda self, op, like: 1e-3 * op.mean.abs()[None, :, None]),
     ),
     "a line of another entry": ("max", lambda patch: patch.setattr(relaxed._MaxPool, "planes", _next_door)),
+    "a line in another channel": ("max", lambda patch: patch.setattr(relaxed._MaxPool, "planes", _first_channel)),
+    "slopes that do not broadcast": (
+        "leaky by channel", lambda patch: patch.setattr(activations, "lines", _flat_slopes),
+    ),
+    "no upper end": ("clip far away", lambda patch: patch.setitem(activations.TABLE, ops.Clip, lambda op: (op.low,))),
     "an upper line that is too flat": (
         "sigmoid", lambda patch: patch.setattr(relaxed._Activation, "planes", _steeper),
     ),
@@ -237,6 +257,14 @@ def test_a_batch_norm_whose_bias_cancels_its_mean_passes(size: float) -> None:
 )  # fmt: skip
 def test_numbers_at_the_ends_of_float64_pass(op: ops.Operation) -> None:
     refuse_uncovered(Network.chain((5,), [op]))
+
+
+def test_a_row_that_a_large_window_does_not_see_is_missed_by_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = of(ops.MaxPool((150, 150), (150, 150)), (1, 150, 150))
+    refuse_uncovered(fresh(net))
+    monkeypatch.setattr(selfcheck, "windows", lambda op, o, i: _windows(op, o, i)[:, :-150])
+    with pytest.raises(UnsupportedError, match="windows"):
+        refuse_uncovered(fresh(net))
 
 
 def test_large_layers_take_little_memory() -> None:

@@ -135,7 +135,8 @@ class Certificates:
         return replace(sliced(self, first, last), missing=0)
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
-        """Writes a run: the network, the certificates and what they claim, into a folder (made if it is not there)."""
+        """Writes a run: the network, the certificates and what they claim, into a folder (made if it is not there), in
+        place of the run that was there."""
         # The store stands above: it reads and writes what is declared here. This is but the short way to it.
         from elbowroom.certificates.store import save_run
 

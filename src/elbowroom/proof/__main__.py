@@ -18,7 +18,7 @@ from elbowroom.proof.recheck import ARITHMETICS, check
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m elbowroom.proof", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m elbowroom.proof", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("run", help="folder of the run")
     parser.add_argument("--arithmetic", choices=ARITHMETICS, default=ARITHMETICS[0])
     told = parser.parse_args()

@@ -306,8 +306,10 @@ def read_config(path: str | Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no TOML file: {error}") from None
     content: dict[str, Any] = {}
+    called = {flag.removeprefix("--").replace("-", "_"): name for name, flag in FLAGS.items()}
     for key, value in found.items():
         name = key.replace("-", "_")
+        name = called.get(name, name)
         if name in content:
             raise InputError(f"{path}: {key} is given twice")
         content[name] = value

@@ -39,7 +39,8 @@ _ROWS = 6  # rows and inputs tried against each other
 _UNITS, _NUMBERS = 32, 1 << 22  # outputs whose rows are looked at one by one, and numbers in those at most
 _TRIALS = 16  # of windows, per place of the kernel
 _MOST = 1 << 20  # numbers in all trials of windows
-_ENTRIES = 256  # of an activation that are tried
+_ENTRIES, _EDGE = 256, 8  # of an activation that are tried: of a vector, or along each of several axes
+_FAR = 1e6  # numbers of an operation around which nothing is tried any more
 _ROUNDED = 1e-9  # relative: far more than rounding may be, far less than a wrong entry
 _ROUNDING = (ops.Divide, ops.BatchNorm, ops.Mean, ops.AvgPool)  # also of whole numbers
 
@@ -71,7 +72,7 @@ def _faults(net: Network, node: Node, draw: torch.Generator) -> list[str]:
     if type(stored) is ops.MaxPool:
         return _pool_faults(stored, node.shape, shapes[0], draw)
     if type(stored) in RELAXED:
-        return _line_faults(*_sampled(stored, node.shape, draw), draw)
+        return _line_faults(*_sampled(stored, node.shape), draw)
     found = _affine_faults(_whole(stored, draw), node.shape, shapes, draw, exact=type(stored) not in _ROUNDING)
     return found or _affine_faults(stored, node.shape, shapes, draw, exact=False)
 
@@ -150,50 +151,62 @@ def _absolute(op: Any) -> Any:
 
 def _pool_faults(op: ops.MaxPool, shape: Shape, input_shape: Shape, draw: torch.Generator) -> list[str]:
     """Different numbers everywhere, several times: a place that is missing under a window, or too many, shows where it
-    would hold the largest of them. Then the lines, of one channel."""
+    would hold the largest of them. Then the lines, of a few channels."""
     seen = windows(op, shape, input_shape)
     places = [int(n) for n in input_shape[1:]]
     count = torch.Size(places).numel()
     trials = max(2, min(_TRIALS * seen.shape[1], _MOST // (count + seen.numel())))
     order = torch.stack([torch.randperm(count, generator=draw) for _ in range(trials)]).double()
+    # Places numbered along one axis, either way: the first and the last that each window sees.
+    along = torch.stack(torch.meshgrid(*(torch.arange(n).double() for n in places), indexing="ij")).flatten(1)
+    order, trials = torch.cat([order, along, -along]), trials + 2 * len(along)
     padded = torch.cat([order, order.new_full((trials, 1), -torch.inf)], 1)
     right = op(order.reshape(trials, 1, *places)).flatten(1)
     found = padded[:, seen].amax(-1)
     if found.shape != right.shape or not bool((found == right).all()):
         return ["the windows are not those of the forward pass"]
-    few = 4 if count <= _MOST // 256 else 1
-    return _line_faults(op, (1, *shape[1:]), (1, *places), draw, few)
+    few, channels = 4 if count <= _MOST // 256 else 1, min(3, input_shape[0])
+    return _line_faults(op, (channels, *shape[1:]), (channels, *places), draw, few)
 
 
-def _sampled(op: Any, shape: Shape, draw: torch.Generator) -> tuple[Any, Shape, Shape]:
-    """The activation on some of its entries alone: it treats each by itself, by its own slope where it has one."""
-    size = torch.Size(shape).numel()
-    chosen = torch.randperm(size, generator=draw)[:_ENTRIES]
+def _sampled(op: Any, shape: Shape) -> tuple[Any, Shape, Shape]:
+    """The activation on some of its entries alone: it treats each by itself, by its own slope where it has one, which
+    broadcasts as it did."""
+    small = tuple(min(n, _ENTRIES if len(shape) == 1 else _EDGE) for n in shape)
     slope = getattr(op, "slope", None)
     if isinstance(slope, Tensor):
-        op = dataclasses.replace(op, slope=slope.expand(shape).reshape(-1)[chosen])
-    return op, (len(chosen),), (len(chosen),)
+        ends = small[len(small) - slope.dim() :]
+        op = dataclasses.replace(op, slope=slope[tuple(slice(0, n) for n in ends)].clone())
+    return op, small, small
+
+
+def _centers(op: Any) -> list[float]:
+    """Where something may happen: at zero, and at the numbers of the operation's own fields."""
+    values = (getattr(op, field.name) for field in dataclasses.fields(op))
+    return [0.0, *(v for v in values if isinstance(v, float) and abs(v) < _FAR)]
 
 
 def _line_faults(op: Any, shape: Shape, given: Shape, draw: torch.Generator, count: int = 12) -> list[str]:
     """Intervals of all widths, some across zero; what the operation does at points of them must lie within. `given`:
     the shape of its input. Where numbers overflow there is nothing to compare."""
     row, points = RELAXED[type(op)], 9
-    middle = torch.randn(count, *given, generator=draw, dtype=torch.float64)
-    width = 10.0 ** torch.empty(count, *given, dtype=torch.float64).uniform_(-3, 1, generator=draw)
-    low, high = 3 * middle - width, 3 * middle + width
+    centers = torch.tensor(_centers(op), dtype=torch.float64)
+    around = centers[torch.randint(len(centers), (count, *given), generator=draw)]
+    middle = around + 3 * torch.randn(count, *given, generator=draw, dtype=torch.float64)
+    width = 10.0 ** torch.empty(count, *given, dtype=torch.float64).uniform_(-5, 2.5, generator=draw)
+    low, high = middle - width, middle + width
     share = torch.linspace(0, 1, points, dtype=torch.float64).reshape(-1, *[1] * low.dim())
     # All entries at the same share of their intervals, and each at its own.
     own = torch.rand(points, *low.shape, generator=draw, dtype=torch.float64)
     at = torch.cat([low + share * (high - low), low + own * (high - low)])
     value = op(at.flatten(0, 1)).reshape(2 * points, count, *shape)
 
-    def wrong(slack: Tensor, size: Tensor) -> bool:
-        finite = torch.isfinite(slack) & torch.isfinite(size)
-        return bool((finite & (slack < -_ROUNDED * size)).any())
+    def wrong(slack: Tensor, *sizes: Tensor) -> bool:
+        size = 1 + sum((s.abs().nan_to_num(posinf=0.0) for s in sizes), torch.zeros_like(slack))
+        return bool((torch.isfinite(value) & (slack < -_ROUNDED * size)).any())  # false of NaN
 
     least, most = row.interval(op, shape, [low], [high])
-    if wrong(value - least, 1 + value.abs()) or wrong(most - value, 1 + value.abs()):
+    if wrong(value - least, value) or wrong(most - value, value):
         return ["the interval is not that of the forward pass"]
     for parallel in (False, True):
         planes = row.planes(op, shape, [low], [high], parallel)
@@ -203,6 +216,6 @@ def _line_faults(op: Any, shape: Shape, given: Shape, draw: torch.Generator, cou
             x = at.flatten(2).gather(2, term.source.expand(2 * points, -1, -1))
         x = x.reshape(value.shape)
         for k, m, sign in ((term.lower, planes.lower, 1.0), (term.upper, planes.upper, -1.0)):
-            if wrong(sign * (value - (k * x + m)), 1 + value.abs() + (k * x).abs() + m.abs()):
+            if wrong(sign * (value - (k * x + m)), value, k * x, m):
                 return ["the lines are not valid for the forward pass"]
     return []

@@ -36,18 +36,19 @@ class Sequential:
         weight = problem.region.importance.sum(1).clamp_min(1e-30)
         share = torch.ones_like(best.size)
         active = torch.arange(len(best.theta), device=best.theta.device)
-        best.end(active, f"after {self.gradients} linearisations" if self.gradients else "with a scaling alone")
+        best.end(active, f"after {_count(self.gradients)}" if self.gradients else "with a scaling alone")
         for step in range(self.gradients):
             if not len(active):
                 break
             gained = self._linearise(problem.take(active), best, active, share, least, step) / weight[active]
-            best.end(active[gained < self.gain], f"with too little to gain, after {step + 1} linearisations")
+            best.end(active[gained < self.gain], f"with too little to gain, after {_count(step + 1)}")
             active = active[gained >= self.gain]
             yield
         # Without a gradient the start's margins are not known.
         at_one = least if self.gradients else None
         factor, _ = to_boundary(problem, best.theta, tolerance=self.polish, at_one=at_one)
         best.theta = problem.region.grow(best.theta, factor.clamp_min(1))
+        best.size = problem.size(best.theta)
         yield
 
     def _linearise(self, part: Problem, best: Best, active: Tensor, share: Tensor, least: Tensor, step: int) -> Tensor:
@@ -72,3 +73,7 @@ class Sequential:
             if not len(pending):
                 break
         return gained
+
+
+def _count(linearisations: int) -> str:
+    return "1 linearisation" if linearisations == 1 else f"{linearisations} linearisations"
