@@ -132,9 +132,9 @@ class Task:
         def margins(sets: InputSet, index: Tensor) -> Tensor:
             return plain(sets, index) - 1.02 * short[positions(problem.index, index)]
 
-        stricter = dataclasses.replace(problem, evaluate=margins, at_input=problem.at_input - 1.02 * short[:, 0])
+        stricter = dataclasses.replace(problem, evaluate=margins, at_input=problem.at_input - 1.02 * short)
         theta = found.theta.to(dtype)
-        factor = to_boundary(stricter, theta)[0].clamp_max(1)
+        factor = to_boundary(stricter, theta).low.clamp_max(1)
         return problem.region.grow(theta, torch.where(factor > 0, factor, 1.0)).double()
 
     def _stated(self, inputs: Inputs, found: Found) -> tuple[Placed, Stated]:

@@ -86,7 +86,7 @@ class Search:
         device = inputs.points.device
         rows = inputs.rows
         net, rounded = self.net.cast(dtype, device), inputs.spec.cast(dtype, device)
-        at_input = (inputs.spec.margins(inputs.outputs).amin(1) - self.delta).to(dtype)
+        at_input = (inputs.spec.margins(inputs.outputs) - self.delta).to(dtype)
 
         def margins(sets: InputSet, index: Tensor) -> Tensor:
             return self.evaluate(net, sets, rounded.part(positions(rows, index))) - self.delta

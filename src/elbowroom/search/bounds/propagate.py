@@ -78,7 +78,7 @@ class Propagation:
             repeats = row.broadcasts and node.size != net.nodes[j].size
             self._product.append(self._product[j] and elementwise and not repeats)
             self._tight.append(alone and (self._product[j] or (self._tight[j] and elementwise)))
-        chosen = numbers_of(~(high <= 0).flatten(1)) if target and i in self._skips else None
+        chosen = numbers_of(~((high <= 0) | (low >= 0)).flatten(1)) if target and i in self._skips else None
         wanted = self.method.hidden or (self.method.linear and i == len(net.nodes) - 1)
         if target and wanted and not self._tight[i] and (chosen is None or chosen.numel()):
             linear_low, linear_high = self._linear_bounds(i, chosen)

@@ -1,11 +1,87 @@
-"""Growing or shrinking a region until its smallest margin is just about zero, without gradients."""
+"""Growing or shrinking a region until its smallest margin is just about zero, without gradients.
+
+Along a ray of regions, `grow(theta, t)`, every margin is a smooth and mostly concave function of t, known at t = 0, where
+the region is the input alone. Each is followed on its own by a parabola through its last three points (Muller's method);
+the smallest of the roots is where the region has to end. So a change of the margin that binds, a kink of their minimum,
+costs nothing.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from elbowroom.search.solvers.problem import Problem
+
+_FARTHEST = 4.0  # times the largest feasible factor: how far to go without a bracket
+_SMOOTH = 3  # evaluations in which a parabola should have found the boundary roughly
+_STUCK = 3  # failures in a row after which the bracket is halved
+
+
+@dataclass
+class Points:
+    """The last three points of each margin on its ray, the latest first: factors `b x 3`, margins `b x 3 x g`, both in
+    float64. A factor that is NaN stands for a point that is not known."""
+
+    t: Tensor
+    v: Tensor
+
+    @staticmethod
+    def at_zero(margins: Tensor) -> Points:
+        """`margins`: `b x g`, of the inputs alone."""
+        v = margins.double()[:, None].expand(-1, 3, -1).clone()
+        t = torch.full_like(v[..., 0], torch.nan)
+        t[:, 0] = 0.0
+        return Points(t, v)
+
+    def with_point(self, t: Tensor, v: Tensor, bend: Tensor | None = None) -> Points:
+        """One point more: the margins `v`, `b x g`, at `t`, `b`. `bend`, `b x g`: where there are but two points then, the
+        curvature that a third is made up by, half of a second derivative by the factor in units of t."""
+        t, v = t.double()[:, None], v.double()[:, None]
+        last_t, last_v = self.t[:, 1:2], self.v[:, 1:2]
+        if bend is not None:
+            missing = last_t.isnan()
+            made_up = (v[:, 0] + self.v[:, 0]) / 2 - bend / 4
+            last_t = torch.where(missing, t / 2, last_t)
+            last_v = torch.where(missing[..., None], made_up[:, None], last_v)
+        return Points(torch.cat([t, self.t[:, :1], last_t], 1), torch.cat([v, self.v[:, :1], last_v], 1))
+
+    def take(self, index: Tensor) -> Points:
+        return Points(self.t[index], self.v[index])
+
+    def put(self, index: Tensor, other: Points) -> None:
+        self.t[index], self.v[index] = other.t, other.v
+
+    def root(self) -> Tensor:
+        """Where the first margin becomes negative, by what is known, `b`; infinite where none seems to."""
+        t0, t1, t2 = (t[:, None] for t in self.t.unbind(1))
+        v0, v1, v2 = self.v.unbind(1)
+        chord = (v0 - v1) / (t0 - t1)
+        curve = ((v1 - v2) / (t1 - t2) - chord) / (t2 - t0)
+        curve = torch.where(curve.isfinite(), curve, 0.0)  # two points only, or twice the same
+        slope = chord - curve * (t1 - t0)
+        inner = (slope * slope - 4 * curve * v0).clamp_min(0)
+        # The root next to the latest point, on the side where a falling margin meets zero.
+        bent = t0 + 2 * v0 / (-slope + inner.sqrt())
+        straight = t0 - v0 / chord
+        usable = bent.isfinite() & (bent > 0) & ((bent >= t0) == (v0 >= 0))
+        found = torch.where(usable, bent, torch.where((chord < 0) & (straight > 0), straight, torch.inf))
+        return found.nan_to_num(nan=torch.inf).amin(1)
+
+
+@dataclass
+class Crossing:
+    """Where the margins of rays end. `low`: the largest factor seen at which none is negative, `b`, zero where there is
+    none; `margins`: those there, `b x g`; `end`: where they seem to end, `b`, and
+    `met`: whether that was seen, `b`; `points`: the last ones."""
+
+    low: Tensor
+    margins: Tensor
+    end: Tensor
+    met: Tensor
+    points: Points
 
 
 def to_boundary(
@@ -13,87 +89,72 @@ def to_boundary(
     theta: Tensor,
     *,
     tolerance: float = 1e-3,
-    at_one: Tensor | None = None,
+    points: Points | None = None,
+    bend: Tensor | None = None,
+    roughly: float = 0.0,
     most: int = 40,
-) -> tuple[Tensor, Tensor]:
-    """The largest factor found (`b`) with all margins of `region.grow(theta, factor)` still positive, and the
-    smallest margin there (`b`).
+) -> Crossing:
+    """Follows the rays through `theta`, `b x d`, to the largest factor with all margins of `region.grow(theta, factor)`
+    still positive.
 
-    A bracket with a safeguarded secant: margins fall roughly linearly in the scale, so a few evaluations do.
-    Margins need not be monotone; this finds *a* crossing, and every factor returned was evaluated and found
-    feasible (zero where none was). `tolerance`: the factor is within this share of an infeasible one, or at the caps.
-    `at_one`: the smallest margins at factor one, where they are known.
+    Margins need not be monotone; this finds *a* crossing, and `low` was evaluated and found feasible. `tolerance`: it is
+    within this share of a factor that is infeasible, or seems so, or at the caps. `points`: what is known already, of
+    factors up to the caps. `bend`: see `Points.with_point`. `roughly`: a factor on either side will do.
     """
     region = problem.region
-    batch = len(theta)
+    dtype, device = theta.dtype, theta.device
     positive = theta > 0
     # Beyond this factor everything is at its cap.
     ratio = torch.where(positive, region.caps / torch.where(positive, theta, 1.0), 0.0)
-    limit = ratio.amax(1).clamp_min(torch.finfo(theta.dtype).tiny)
-    low, v_low = torch.zeros_like(limit), problem.at_input.to(theta).clone()
-    high, v_high = torch.full_like(limit, torch.inf), torch.full_like(limit, -torch.inf)
-    old_low, old_v = low.clone(), v_low.clone()  # the previous feasible point, for extrapolation
-    trial = torch.minimum(torch.ones_like(limit), limit)
-    stuck = torch.zeros(batch, dtype=torch.long, device=theta.device)
-    open_ = torch.arange(batch, device=theta.device)
+    limit = ratio.amax(1).double().clamp_min(torch.finfo(dtype).tiny)
+    low, margins = torch.zeros_like(limit), problem.at_input.to(theta).clone()
+    end, high = torch.zeros_like(limit), torch.full_like(limit, torch.inf)
+    met = torch.ones_like(limit, dtype=torch.bool)
+    stuck = torch.zeros_like(limit, dtype=torch.long)
+    trial = limit.clamp_max(1.0)
+    known = points is not None
+    points = Points.at_zero(problem.at_input) if points is None else points
+    open_ = torch.arange(len(theta), device=device)
     for step in range(most):
-        if step == 0 and at_one is not None:
-            # Where the limit is below one, the region at factor one is the region at the limit.
-            value = at_one
+        if known:
+            t, value = points.t[:, 0], points.v[:, 0].to(dtype)
         else:
-            part = problem if len(open_) == batch else problem.take(open_)
-            value = part.smallest(part.region.grow(theta[open_], trial[open_]))
-        t = trial[open_]
-        good = value >= 0
+            part = problem if len(open_) == len(theta) else problem.take(open_)
+            t = trial[open_]
+            value = part.margins(part.region.grow(theta[open_], t.to(dtype)))
+            seen = points.take(open_).with_point(t, value, None if bend is None else bend[open_])
+            points.put(open_, seen)
+        known = False
+        good = (value >= 0).all(1)
         moved = good & (t > low[open_])
-        old_low[open_] = torch.where(moved, low[open_], old_low[open_])
-        old_v[open_] = torch.where(moved, v_low[open_], old_v[open_])
-        stuck[open_] = torch.where(good, 0, stuck[open_] + 1)
-        v_low[open_] = torch.where(moved, value, v_low[open_])
+        margins[open_] = torch.where(moved[:, None], value, margins[open_])
         low[open_] = torch.where(moved, t, low[open_])
-        bad = ~good & (t < high[open_])
-        v_high[open_] = torch.where(bad, value, v_high[open_])
-        high[open_] = torch.where(bad, t, high[open_])
-        met = torch.isfinite(high) & (high - low <= tolerance * high)
-        closed = met | (low >= limit) | (high < torch.finfo(theta.dtype).tiny * 1e3)
+        high[open_] = torch.where(~good & (t < high[open_]), t, high[open_])
+        stuck[open_] = torch.where(good, 0, stuck[open_] + 1)
+        root, latest = torch.minimum(points.root(), limit), points.t[:, 0]
+        near = (latest == low) & (low > 0) & (root <= low * (1 + tolerance))
+        if step < _SMOOTH:
+            near = near | ((root - latest).abs() <= roughly * latest)
+        bracketed = high.isfinite() & (high - low <= tolerance * high)
+        closed = near | bracketed | (low >= limit) | (high < torch.finfo(dtype).tiny * 1e3)
+        # Where parabolas did not hold (margins jump where a slope changes, or the place of a maximum), what was seen.
+        guessed = near & (roughly > 0)
+        end[open_], met[open_] = torch.where(guessed, root, low)[open_], ~guessed[open_]
         open_ = (~closed).nonzero().squeeze(1)
         if not len(open_):
             break
-        trial = _next(low, v_low, high, v_high, old_low, old_v, limit, stuck, tolerance)
-    return low, v_low
+        trial = torch.minimum(_next(root, low, high, stuck, tolerance), limit)
+    return Crossing(low.to(dtype), margins, end.to(dtype), met, points)
 
 
-def _next(
-    low: Tensor,
-    v_low: Tensor,
-    high: Tensor,
-    v_high: Tensor,
-    old_low: Tensor,
-    old_v: Tensor,
-    limit: Tensor,
-    stuck: Tensor,
-    tolerance: float,
-) -> Tensor:
-    """The next factor to try."""
-    bracketed = torch.isfinite(high)
-    slope = (v_low - v_high) / (high - low)
-    inner = low + v_low / slope  # chord of the bracket: on the safe side where margins are concave
-    # The chord through the last two feasible points overshoots a little where margins are concave.
-    fall = (old_v - v_low) / (low - old_low)
-    outer = low + v_low / fall
-    outer = torch.where(torch.isfinite(outer) & (outer > low), outer, 4 * low)
-    # Without a bracket: extrapolate, at most fourfold.
-    grow = torch.minimum(torch.maximum(outer * (1 + tolerance / 2), low * (1 + tolerance)), 4 * low.clamp_min(1e-30))
-    # With one: the root of the parabola through the last three points, or of the chord, a little beyond it after a
-    # success and short of it after a failure, so that the bracket closes from both sides.
-    bend = (-slope + fall) / (high - old_low)
-    tilt = -slope - bend * (high - low)
-    curved = low + 2 * v_low / (-tilt + (tilt * tilt - 4 * bend * v_low).clamp_min(0).sqrt())
-    inside = torch.where(torch.isfinite(curved) & (low > old_low) & (curved > low) & (curved < high), curved, inner)
-    inside = torch.where(torch.isfinite(inside), inside, (low + high) / 2)
-    edge = 0.4 * tolerance * high
-    inside = inside + torch.where(stuck == 0, edge, -edge)
-    inside = torch.minimum(torch.maximum(inside, low + edge), high - edge)
+def _next(root: Tensor, low: Tensor, high: Tensor, stuck: Tensor, tolerance: float) -> Tensor:
+    """The next factor to try: just inside of where the margins seem to end, in the bracket, and in reach."""
+    edge = 0.4 * tolerance
+    inside = root * (1 - edge)
+    # Without a bracket: at most fourfold.
+    grow = torch.minimum(torch.maximum(inside, low * (1 + tolerance)), _FARTHEST * low.clamp_min(1e-30))
+    between = torch.where(inside.isfinite(), inside, (low + high) / 2)
+    between = torch.minimum(torch.maximum(between, low + edge * high), high - edge * high)
     halving = torch.where(low > 0, (low + high) / 2, high / 8)
-    inside = torch.where((stuck >= 3) | (high - low < 2 * edge), halving, inside)
-    return torch.minimum(torch.where(bracketed, inside, grow), limit)
+    between = torch.where((stuck >= _STUCK) | (high - low < 2 * edge * high), halving, between)
+    return torch.where(high.isfinite(), between, grow)

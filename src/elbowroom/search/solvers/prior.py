@@ -22,7 +22,7 @@ def start_from(
     """
     region = problem.region
     guess = torch.minimum(radius[:, None] * shape.to(uniform), region.caps)
-    factor, _ = to_boundary(problem, guess, tolerance=tolerance)
+    factor = to_boundary(problem, guess, tolerance=tolerance).low
     found = region.grow(guess, factor)
     larger = (factor > 0) & (problem.size(found) > problem.size(uniform))
     return torch.where(larger[:, None], found, uniform)

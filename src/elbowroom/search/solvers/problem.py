@@ -33,8 +33,8 @@ class Work:
 class Problem:
     """Maximise `objective.value(region, theta)` subject to `margins(theta) >= 0`, for some inputs of a batch.
 
-    `index`: which inputs of the whole batch these are. `at_input`: `b`, the smallest margin of the input
-    alone (a region of no size), positive.
+    `index`: which inputs of the whole batch these are. `at_input`: `b x g`, the margins of the input alone (a region of no
+    size), positive.
     """
 
     region: Placed

@@ -1,8 +1,10 @@
-"""The default solver: solve the problem with the margins linearised, step there, scale to the boundary, repeat.
+"""The default solver: solve the problem with the margins linearised, step there, repeat; scale to the boundary at the end.
 
 Margins are close to linear in the region's extents, so this needs 1 to 4 gradients where the paper's
 augmented Lagrangian takes 400. For two classes and a linear network the first step is already the answer:
-every feature spends the same share of the margin.
+every feature spends the same share of the margin. On the way nothing is scaled to the boundary exactly: an evaluation
+or two tell how far a step went beyond it or stayed behind, the parabolas of the margins say by how much to shrink or
+grow, and the next linearisation, made there, corrects them.
 """
 
 from __future__ import annotations
@@ -13,66 +15,123 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elbowroom.search.solvers.boundary import to_boundary
+from elbowroom.search.solvers.boundary import Points, to_boundary
 from elbowroom.search.solvers.driver import Best
 from elbowroom.search.solvers.problem import Problem
+
+
+_JUMP, _INSIDE = 0.01, 0.7
+_ROUGH = 10  # evaluations on the way to the boundary where it need not be met
 
 
 @dataclass(frozen=True)
 class Sequential:
     """`gradients`: at most so many linearisations. `gain`: an input is done when the mean log width grows by less.
-    `tolerance`: of scaling to the boundary on the way, `polish`: of the last one (so that the answer does not
-    depend on how it was reached). `retries`: shorter steps tried where one did not improve."""
+    `tolerance`: of scaling to the boundary on the way, on either side of it; `polish`: of the last one. `retries`:
+    shorter steps tried where one did not improve."""
 
     gradients: int = 4
     gain: float = 5e-4
-    tolerance: float = 1e-3
+    tolerance: float = 5e-3
+    roughly: float = 0.03
     polish: float = 4e-5
     retries: int = 2
 
     def run(self, problem: Problem, best: Best) -> Iterator[None]:
-        """A linearisation each, then the last scaling."""
-        least = torch.full_like(best.size, torch.nan)  # the smallest margin at the best region
-        weight = problem.region.importance.sum(1).clamp_min(1e-30)
+        """A linearisation each, then the scaling."""
+        everyone = active = torch.arange(len(best.theta), device=best.theta.device)
+        here = Ray.unknown(problem, best)
+        sure = here.take(everyone)
         share = torch.ones_like(best.size)
-        active = torch.arange(len(best.theta), device=best.theta.device)
+        weight = problem.region.importance.sum(1).clamp_min(1e-30)
         best.end(active, f"after {_count(self.gradients)}" if self.gradients else "with a scaling alone")
         for step in range(self.gradients):
             if not len(active):
                 break
-            gained = self._linearise(problem.take(active), best, active, share, least, step) / weight[active]
-            best.end(active[gained < self.gain], f"with too little to gain, after {_count(step + 1)}")
-            active = active[gained >= self.gain]
+            gained = self._step(problem.take(active), here, sure, share, active, step) / weight[active]
+            # What lost much did not converge: margins jump there. Another linearisation, farther inside, may see past it.
+            lost = gained < -_JUMP
+            here.factor[active[lost]] *= _INSIDE
+            here.met[active[lost]] = False
+            done = (gained < self.gain) & ~lost
+            best.end(active[done], f"with too little to gain, after {_count(step + 1)}")
+            active = active[~done]
             yield
-        # Without a gradient the start's margins are not known.
-        at_one = least if self.gradients else None
-        factor, _ = to_boundary(problem, best.theta, tolerance=self.polish, at_one=at_one)
-        best.theta = problem.region.grow(best.theta, factor.clamp_min(1))
-        best.size = problem.size(best.theta)
+        here.put(everyone, sure, sure.size > here.size)
+        found = to_boundary(
+            problem, here.base, tolerance=self.polish, points=here.points if self.gradients else None
+        )
+        best.offer(problem, everyone, problem.region.grow(here.base, found.low), found.low > 0)
         yield
 
-    def _linearise(self, part: Problem, best: Best, active: Tensor, share: Tensor, least: Tensor, step: int) -> Tensor:
-        """One step for the inputs `active`, whose problem is `part`; how much their objectives grew, `m`. `share`: how
-        much of a step to go, `least`: the smallest margins, both of all inputs and brought up to date."""
-        theta = best.theta[active]
+    def _step(self, part: Problem, here: Ray, sure: Ray, share: Tensor, active: Tensor, step: int) -> Tensor:
+        """Linearises the margins of the inputs `active`, whose problem is `part`, at the end of their rays `here`, and
+        takes them to a better ray; how much their objectives seem to have grown, `m`. `sure`: the best rays along which
+        margins were linearised; `share`: how much of a step to go; all three brought up to date."""
+        theta = part.region.grow(here.base[active], here.factor[active])
         margins, jacobian = part.jacobian(theta, step)
-        least[active] = margins.amin(1)
+        slopes = (jacobian * part.region.sides(theta)[:, None]).sum(-1)
+        bend = (slopes - (margins - part.at_input)).double()
+        points = Points.at_zero(part.at_input).with_point(torch.ones_like(margins[:, 0]), margins, bend)
+        met = here.met[active]
+        # A margin that jumps to a negative value has a parabola that ends elsewhere.
+        ray = Ray.through(part, theta, points, torch.where(met, 1.0, points.root()), met)
+        sure.put(active, ray, ray.size > sure.size[active])
         target = part.respond(jacobian, margins, theta, step)
         target = torch.where(torch.isfinite(target), target, theta)
-        gained = torch.zeros_like(best.size[active])
+        before, gained = sure.size[active], torch.zeros_like(ray.size)
         pending = torch.arange(len(active), device=theta.device)
+        here.put(active, sure.take(active), torch.ones_like(pending, dtype=torch.bool))
         for _ in range(1 + self.retries):
             tried = part.take(pending)
             mixed = tried.region.mix(theta[pending], target[pending], share[active[pending]])
-            factor, left = to_boundary(tried, mixed, tolerance=self.tolerance)
-            better, gain = best.offer(tried, active[pending], tried.region.grow(mixed, factor), factor > 0)
-            least[active[pending[better]]] = left[better]
-            gained[pending[better]] = gain[better]
+            end = to_boundary(tried, mixed, tolerance=self.tolerance, bend=bend[pending], roughly=self.roughly)
+            found = Ray.through(tried, mixed, end.points, end.end, end.met)
+            gain = found.size - before[pending]
+            better = gain > 0
+            here.put(active[pending], found, better)
+            gained[pending] = gain
             pending = pending[~better]
             share[active[pending]] /= 2
             if not len(pending):
                 break
         return gained
+
+
+@dataclass
+class Ray:
+    """Regions `grow(base, t)`, `base`: `b x d`, and what is known of their margins. `factor`: where they seem to end, `b`;
+    `size`: how good the region there is, `b`; `met`: whether they were seen to end there, `b`."""
+
+    base: Tensor
+    points: Points
+    factor: Tensor
+    size: Tensor
+    met: Tensor
+
+    @staticmethod
+    def unknown(problem: Problem, best: Best) -> Ray:
+        """Through the best regions so far; of their margins nothing is known."""
+        lost = torch.full_like(best.size, -torch.inf)
+        one = torch.ones_like(best.size)
+        return Ray(best.theta.clone(), Points.at_zero(problem.at_input), one, lost, torch.ones_like(one, dtype=torch.bool))
+
+    @staticmethod
+    def through(problem: Problem, base: Tensor, points: Points, end: Tensor, met: Tensor) -> Ray:
+        latest = points.t[:, 0].to(base.dtype)
+        factor = torch.minimum(torch.maximum(end.to(base.dtype), latest / 4), 4 * latest)
+        size = problem.size(problem.region.grow(base, factor))
+        return Ray(base, points, factor, torch.where(points.v[:, 0].isfinite().all(1), size, -torch.inf), met)
+
+    def take(self, index: Tensor) -> Ray:
+        return Ray(self.base[index], self.points.take(index), self.factor[index], self.size[index], self.met[index])
+
+    def put(self, index: Tensor, other: Ray, where: Tensor) -> None:
+        """Writes the rays of `other`, one per `index`, those that `where` says."""
+        at = index[where]
+        self.points.put(at, other.points.take(where))
+        for name in ("base", "factor", "size", "met"):
+            getattr(self, name)[at] = getattr(other, name)[where]
 
 
 def _count(linearisations: int) -> str:

@@ -17,5 +17,5 @@ def uniform_radius(problem: Problem, scale: Tensor, guess: Tensor, tolerance: fl
     region = problem.region
     # Not capped yet: growing caps it, and a capped start would keep its shape where it has to shrink.
     start = (guess[:, None] * scale).repeat(1, region.caps.shape[1] // scale.shape[1])
-    factor, _ = to_boundary(problem, start, tolerance=tolerance)
+    factor = to_boundary(problem, start, tolerance=tolerance).low
     return torch.where(torch.isfinite(factor), factor, 0.0) * guess
