@@ -26,8 +26,8 @@ from elbowroom.network.graph import Network
 from elbowroom.readers import compare
 from elbowroom.readers.compare import EXACT, ONE_ROUNDED, OWN, ROUNDED, Tolerance
 from elbowroom.readers.reading import first_line, is_half
-from elbowroom.readers.torch.aten import At
 from elbowroom.readers.torch.float64 import InFloat64, in_float64
+from elbowroom.readers.torch.step import At
 from elbowroom.readers.torch.trace import BATCH, Translation, place
 
 _PASSES = 5  # of every input through the network, its trace, and what measures them
