@@ -26,7 +26,7 @@ from elbowroom.proof import arb
 from elbowroom.proof.kernel.float32 import ANALYSES
 from elbowroom.proof.kernel.relaxed import RELAXED
 from elbowroom.proof.kernel.rows import AFFINE
-from elbowroom.readers.onnx.write import _WRITERS
+from elbowroom.readers.onnx.writers import WRITERS
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.relaxations import TABLE
 from support import ACTIVATIONS
@@ -64,7 +64,7 @@ SIDES: dict[str, tuple[set[type], dict[type, str]]] = {
     "proof": ({*AFFINE, *RELAXED}, {ops.Input: "where a walk ends"}),
     "float32": (set(ANALYSES), {ops.Input: "is given, not computed"}),
     "arb": ({*arb.AFFINE, *arb.CURVES, ops.MaxPool}, {ops.Input: "where a walk ends", **arb.LACKS}),
-    "the writer of ONNX": (set(_WRITERS), {ops.Input: "becomes the graph's input"}),
+    "the writer of ONNX": (set(WRITERS), {ops.Input: "becomes the graph's input"}),
     "the reader of PyTorch": (made_by("readers/torch"), {ops.Input: "is the graph's first node"}),
     "the reader of ONNX": (made_by("readers/onnx"), {ops.Input: "is the graph's first node"}),
 }

@@ -15,8 +15,9 @@ import torch
 from small import dataset, labels_for, network, points
 
 import elbowroom as er
+from elbowroom.certificates.header import Plan
 from elbowroom.certificates.lock import locked
-from elbowroom.certificates.store import Plan, Run
+from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network, Origin

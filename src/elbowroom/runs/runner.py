@@ -16,9 +16,10 @@ import torch
 from elbowroom.arguments.accuracy import Accuracy
 from elbowroom.arguments.axes import channels_of
 from elbowroom.arguments.names import printable
+from elbowroom.certificates.header import Plan
 from elbowroom.certificates.lock import locked
 from elbowroom.certificates.result import Certificates
-from elbowroom.certificates.store import HEADER, Plan, Run, make_folder, remove_leftovers, rows_per_part
+from elbowroom.certificates.store import HEADER, Run, make_folder, remove_leftovers, rows_per_part
 from elbowroom.data.dataset import Dataset
 from elbowroom.data.selection import select
 from elbowroom.errors import ElbowroomError, InputError

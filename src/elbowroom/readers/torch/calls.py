@@ -45,6 +45,7 @@ _FORMATS = {
 
 
 def call_of(name: str, target: str, node: dict[str, Any]) -> Call:
+    """A node of the graph as a call of torch's own function; `UnsupportedError` says why it is none."""
     given = [(arg["name"], _argument(arg["arg"])) for arg in node["inputs"]]
     results = [_argument(result) for result in node["outputs"]]
     if not target.startswith("torch.ops.aten."):
@@ -131,6 +132,7 @@ def only(union: dict[str, Any]) -> tuple[str, Any]:
 
 
 def stated_of(meta: dict[str, Any]) -> Stated:
+    """What the file says of a value."""
     return Stated([size_of(size) for size in meta["sizes"]], TYPES.get(meta["dtype"]))
 
 
@@ -140,6 +142,7 @@ def size_of(size: dict[str, Any]) -> int | None:
 
 
 def number_of(size: dict[str, Any]) -> int:
+    """A size that must be a number."""
     value = size["as_int"]
     if type(value) is not int:
         raise ValueError(f"{value!r} is no size")
@@ -147,6 +150,7 @@ def number_of(size: dict[str, Any]) -> int:
 
 
 def place_of(node: dict[str, Any]) -> str:
+    """Where a node is, for people: its name, and its module where the file tells."""
     name = node.get("name") or next(iter(sorted(names_in([_argument(result) for result in node["outputs"]]))), "?")
     modules = str(node.get("metadata", {}).get("nn_module_stack", "")).split(";")[-1].split(",")
     return f"node {name!r}" + (f", module {modules[1]!r}" if len(modules) > 2 and modules[1] else "")

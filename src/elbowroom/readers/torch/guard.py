@@ -7,7 +7,7 @@ And the module in its own type with the network, coarsely: what is in use.
 
 A saved program (`.pt2`) is its own module here: the calls that its file lists, run one after the other. That they have
 been listed rightly, and what the module before that computed, no comparison shows; sizes and types that the file
-states for its values must be those found (`from_program.py`).
+states for its values must be those found (`saved.py`).
 """
 
 from __future__ import annotations

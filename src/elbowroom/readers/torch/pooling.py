@@ -39,14 +39,9 @@ def avg_pool(dims: int) -> Callable[..., At]:
 
 def max_pool(dims: int) -> Callable[..., At]:
     def handler(
-        to: Step,
-        x: At,
-        kernel: Any,
-        stride: Any = (),
-        padding: Any = (0,),
-        dilation: Any = (1,),
+        to: Step, x: At, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,),
         ceil_mode: bool = False,
-    ) -> At:
+    ) -> At:  # fmt: skip
         kernel = each(kernel, dims)
         op = ops.MaxPool(kernel, tuple(stride or kernel), tuple(padding), tuple(dilation), ceil_mode)
         return _pooled(to, x, op)

@@ -3,10 +3,10 @@
 `torch.export.load` would run some: it unpickles example inputs, older files' weights and custom objects, evaluates
 symbolic sizes as Python expressions, takes operations from anywhere in torch, and loads compiled libraries. Here the
 file gives two things only: a list of calls, in JSON, of which each must be on a list of ATen operations; and tensors,
-raw or by torch's restricted unpickler. The calls are run as a module, which is traced like any other: this frees the
-program of its example's batch size as well.
+raw or by torch's restricted unpickler. The calls (`calls.py`) are run as a module (`saved.py`), which is traced like
+any other: this frees the program of its example's batch size as well.
 
-The network is compared with these calls, at the batch size that the program was exported for (`torch_guard.py`). This
+The network is compared with these calls, at the batch size that the program was exported for (`guard.py`). This
 shows that they were translated rightly and that the inputs of a batch are independent. It does not show that the calls
 were decoded rightly (their values must have the shapes and types that the file states), nor anything of the module
 that was exported: torch.export takes a batch for larger than 1, so that a module with a way of its own for a batch of
@@ -35,8 +35,7 @@ from elbowroom.readers.torch.saved import DAMAGE, Call, RoomError, SavedProgram
 from elbowroom.readers.torch.trace import WITHOUT_BOUND
 
 SCHEMA = 8  # the major version of the JSON schema that torch 2.6 and later write
-
-_STRIDED = 7
+_STRIDED = 7  # its number for a plain tensor
 
 
 def read_program(path: Path, task: str | None = None, trust_pickle: bool = False) -> Network:

@@ -15,7 +15,7 @@ from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.file import LARGEST
 from elbowroom.network.operations import Shape
 
-_GIVES_SIZE = {"view", "_unsafe_view", "reshape", "expand"}
+_GIVES_SIZE = {"view", "_unsafe_view", "reshape", "expand"}  # their second argument
 
 # What reading a file of another make than torch's raises.
 DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
@@ -120,6 +120,7 @@ def _replace(arg: Any, values: Mapping[str, Any]) -> Any:
 
 
 def names_in(arg: Any) -> set[str]:
+    """The values that arguments name."""
     if isinstance(arg, list):
         return {name for a in arg for name in names_in(a)}
     return {arg.name} if isinstance(arg, Name) else set()

@@ -80,6 +80,7 @@ def fixed(*values: Any) -> None:
 
 
 def each(value: Any, n: int) -> Shape:
+    """A number per spatial axis, of which there are n; one stands for all."""
     return tuple(value) * n if len(value) == 1 else tuple(value)
 
 
