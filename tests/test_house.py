@@ -89,6 +89,50 @@ def test_every_activation_is_in_the_random_networks_of_the_suite() -> None:
     assert {type(op) for op in ACTIVATIONS.values()} == {kind for kind in KINDS if issubclass(kind, ops.Activation)}
 
 
+# --- sizes
+
+MOST_LINES = 400  # of a module
+MOST_IN_A_FUNCTION = 60  # lines, the docstring not counted; how complex one may be, ruff looks at
+# What is longer, and why it is better whole.
+LONG = {
+    "commands/certify.py: certify": "a third of it declares flags; the rest says in order what the command does",
+    "commands/train.py: train": "half of it declares flags; the rest says in order what the command does",
+    "demo.py": "one story, told in the order in which it is printed",
+    "proof/kernel/walk.py: rows_below": "one derivation, held to docs/soundness.md error term by error term",
+    "search/bounds/linear.py": "a pass down the graph and its derivative, which go back over the same steps",
+    "search/bounds/relaxations.py": "a table, and the few forms that its rows have",
+    "search/regions/subproblem.py: largest_widths": "one interior-point iteration; its quantities all meet each other",
+    "training/train.py: train": "a quarter of it is parameters; the rest is one loop",
+}
+
+
+def lengths(path: Path) -> dict[str, tuple[int, int]]:
+    """How long a module and each of its functions are, and how long they may be."""
+    text, name = path.read_text(), path.relative_to(ROOT).as_posix()
+    found = {name: (len(text.splitlines()), MOST_LINES)}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = _lines(node.body[0]) if ast.get_docstring(node) is not None else 0
+            lines, key = _lines(node) - docstring, f"{name}: {node.name}"
+            found[key] = max(found.get(key, (0, 0)), (lines, MOST_IN_A_FUNCTION))  # methods may share a name
+    return found
+
+
+def _lines(node: ast.stmt) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1
+
+
+def test_what_is_long_has_a_reason() -> None:
+    long = {}
+    for path in ROOT.rglob("*.py"):
+        long.update({key: lines for key, (lines, most) in lengths(path).items() if lines > most})
+    assert {key: lines for key, lines in long.items() if key not in LONG} == {}, (
+        "split it, or say why it is better whole"
+    )
+    assert set(LONG) - set(long) == set(), "a reason that is needed no longer"
+
+
 # --- imports
 
 # Modules that import others of ours inside functions, and why.
