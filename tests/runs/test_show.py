@@ -415,7 +415,7 @@ def test_lines_are_a_minute_apart(finished, monkeypatch):
     watch.begin(begun(one))
     for _ in range(185):
         now[0] += 1
-        watch._tick()
+        watch._meter.tick()
     watch.end()
     said = [line for line in screen.getvalue().splitlines() if "in work" in line]
     assert said == [f"0 of 16 inputs, first input in work, {k} min so far" for k in (1, 2, 3)]
