@@ -79,8 +79,10 @@ def test_without_figures(tiny, tmp_path, monkeypatch):
     """Where there is a GPU and no matplotlib."""
     monkeypatch.setattr(module, "need_matplotlib", lambda: pytest.fail("not needed"))
     given = {"data_dir": tmp_path, "size": "tiny", "device": "cpu", "models": "mnist-16-normal", "figures": False}
-    assert reproduce_command("table2", tmp_path, **given) == []
-    assert (tmp_path / "analysis" / "mnist-16-normal.json").exists() and not (tmp_path / "tables").exists()
+    for experiment in ("table2", "synthetic"):
+        files = reproduce_command(experiment, tmp_path, **given)
+        assert files and all(file.parent.name == "tables" for file in files)
+    assert (tmp_path / "analysis" / "mnist-16-normal.json").exists() and not (tmp_path / "figures").exists()
 
 
 # The command as it is, but on the digits that come with scikit-learn.

@@ -39,7 +39,7 @@ def reproduce(
     minutes: Annotated[
         float | None, typer.Option(help="Stop after so long; the same command goes on.", show_default=False, min=0)
     ] = None,
-    figures: Annotated[bool, typer.Option(help="Tables and figures; without them, compute and prove alone.")] = True,
+    figures: Annotated[bool, typer.Option(help="Draw figures too; tables alone need no matplotlib.")] = True,
     docs: Annotated[
         Path | None, typer.Option(help="A page whose tables are to be filled in.", show_default=False)
     ] = None,

@@ -19,8 +19,8 @@ SMALLER = "**Smaller networks than the paper's, whose figures stand beside them:
 PARTS = ("table1", "table2", "histograms", "bounding-maps")
 
 
-def render(out: Path, size: Size, parts: Sequence[str] = PARTS) -> list[Path]:
-    """Writes tables and figures of what is there; returns the files.
+def render(out: Path, size: Size, parts: Sequence[str] = PARTS, figures: bool = True) -> list[Path]:
+    """Writes tables and (`figures`) figures of what is there; returns the files.
 
     `parts`: "table1" (the main table and all that belongs to it), "table2" (cosines and dimensions), "histograms",
     "bounding-maps".
@@ -36,9 +36,9 @@ def render(out: Path, size: Size, parts: Sequence[str] = PARTS) -> list[Path]:
             if size.shrink:
                 table = replace(table, note=f"{SMALLER} {table.note}".rstrip())
             files += table.write(out / "tables")
-    if "histograms" in parts:
+    if "histograms" in parts and figures:
         files += [*histogram_figures(out, main), *ranking_figure(out, main)]
-    if "bounding-maps" in parts:
+    if "bounding-maps" in parts and figures:
         files += map_figures(out, binary)
     path = out / "tables" / "claims.md"
     text = claims(main, binary) + (f"\n\n{SMALLER}" if size.shrink else "")

@@ -46,8 +46,8 @@ def reproduce_command(
 
     What is in `out` already is used again. `size`: one of `SIZES`; "quick" shows in some minutes on two cores that it
     all works. `models`: only those whose names match, patterns with commas between them. `minutes`: after which to
-    stop, in good order, with `Stopped`, as Ctrl-C does. `figures`: False to compute and prove alone. `docs`: a page
-    whose tables are to be filled in. `device`: default, a GPU if there is one.
+    stop, in good order, with `Stopped`, as Ctrl-C does. `figures`: False for tables alone, which need no matplotlib.
+    `docs`: a page whose tables are to be filled in. `device`: default, a GPU if there is one.
     """
     if experiment not in (*EXPERIMENTS, *BEYOND, "all"):
         known = ", ".join((*EXPERIMENTS, *BEYOND))
@@ -77,9 +77,9 @@ def reproduce_command(
 
 def _done(bench: Bench, wanted: Sequence[str], patterns: Sequence[str], figures: bool) -> list[Path]:
     files: list[Path] = []
-    if "synthetic" in wanted and figures:
-        files += _synthetic(bench)
-    if "toy-bounds" in wanted and figures:
+    if "synthetic" in wanted:
+        files += _synthetic(bench, figures)
+    if "toy-bounds" in wanted and figures:  # which is a figure, with counts
         files += _toy_bounds(bench)
     parts = [name for name in wanted if name in PARTS]
     if parts:
@@ -99,9 +99,7 @@ def _images(bench: Bench, parts: Sequence[str], patterns: Sequence[str], figures
     models = (MAIN if set(parts) - {"bounding-maps"} else ()) + (BINARY if "bounding-maps" in parts else ())
     chosen = _matching({size.of(m).name: m for m in models}, patterns)
     compute(bench, chosen, tuple(WAYS) if "table1" in parts else ("sequential",))
-    if not figures:
-        return []
-    files = render(bench.out, size, parts)
+    files = render(bench.out, size, parts, figures)
     print((bench.out / "tables" / "claims.md").read_text(encoding="utf-8"))
     return files
 
@@ -117,8 +115,8 @@ def _names(known: Sequence[str], patterns: Sequence[str]) -> list[str]:
     return found
 
 
-def _synthetic(bench: Bench) -> list[Path]:
-    result = synthetic(bench)
+def _synthetic(bench: Bench, figures: bool) -> list[Path]:
+    result = synthetic(bench, draw=figures)
     return [*_text(bench.out, "synthetic", table(result)), *result["files"]]
 
 

@@ -39,8 +39,8 @@ METHODS: dict[str, tuple[str, Settings]] = {
 }
 
 
-def synthetic(bench: Bench, *, n_points: int = 10_000, side: int = 200) -> dict[str, Any]:
-    """Trains, certifies 20 test points (two per class), checks every box on a grid, draws the figure.
+def synthetic(bench: Bench, *, n_points: int = 10_000, side: int = 200, draw: bool = True) -> dict[str, Any]:
+    """Trains, certifies 20 test points (two per class), checks every box on a grid, and (`draw`) draws the figure.
 
     The network is kept in models/synthetic.elbowroom, the certificates in runs/synthetic. `side`: points per side of
     the grid, over each box with its edges and corners. Returns what was found: "network", "train_accuracy",
@@ -48,7 +48,8 @@ def synthetic(bench: Bench, *, n_points: int = 10_000, side: int = 200) -> dict[
     "uniform" and "regions" (certificates), "uniform_area", "area" (`20` each), "checked" (points) and "violations"
     (points of another label than the box's; none, or something is wrong).
     """
-    need_matplotlib()
+    if draw:
+        need_matplotlib()
     bench.claim()
     data = voronoi(DATA_SEED, n_points)
     net, report = _network(bench, data)
@@ -75,7 +76,8 @@ def synthetic(bench: Bench, *, n_points: int = 10_000, side: int = 200) -> dict[
         gain = f"non-uniform area {mean_gain(m):.2f} times the uniform one (geometric mean)"
         panels[f"{name}:\n{gain}"] = (m["uniform"], m["regions"])
     title = f"Certified boxes of a 2-10-10-10 ReLU network (test accuracy {report.test_accuracy:.1%})"
-    files = regions_2d([bench.out / "figures" / f"{NAME}.{kind}" for kind in ("png", "svg")], net, panels, title=title)
+    paths = [bench.out / "figures" / f"{NAME}.{kind}" for kind in ("png", "svg")]
+    files = regions_2d(paths, net, panels, title=title) if draw else []
     return {
         "network": net,
         "train_accuracy": report.train_accuracy,
