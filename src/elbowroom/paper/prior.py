@@ -1,7 +1,8 @@
 """Is the mean direction of earlier regions a good start for new inputs, as the paper expects? Measured.
 
 `elbowroom reproduce prior`: with the models of the main table; the table goes to tables/prior.md and prior.csv. One
-thread. The runner has no setting for a prior, so that the certificates are found by `certify`, and saved as runs.
+thread; seconds are of processor time. The runner has no setting for a prior, so that the certificates are found by
+`certify`, and saved as runs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from elbowroom.certificates.result import Certificates
 from elbowroom.certify.api import certify
 from elbowroom.paper.bench import Bench, network
 from elbowroom.paper.certified import save_once
-from elbowroom.paper.models import MAIN, Model
+from elbowroom.paper.models import Model
 from elbowroom.paper.tables import Column, Table, number, percent
 from elbowroom.report.progress import Meter
 from elbowroom.search.regions.box import Box
@@ -35,7 +36,7 @@ _DELTA: dict[str, Any] = {"delta": 1e-4}  # the paper's
 GRADIENTS = (0, 1, 2, 4)
 
 
-def prior_table(bench: Bench, models: Sequence[Model] = MAIN[:2]) -> Table:
+def prior_table(bench: Bench, models: Sequence[Model]) -> Table:
     """Sizes and work with and without the prior, for several limits on the number of gradients."""
     bench.claim()
     rows: list[list[Any]] = []
@@ -46,7 +47,7 @@ def prior_table(bench: Bench, models: Sequence[Model] = MAIN[:2]) -> Table:
     columns = (
         Column("model"), Column("certified with"), Column("start"), Column("gradients at most"),
         Column("non-uniform", number(5)), Column("of the default's %", percent(2)), Column("evaluations", number(1)),
-        Column("gradients", number(2)), Column("s per input", number(3)),
+        Column("gradients", number(2)), Column("CPU s per input", number(3)),
     )  # fmt: skip
     note = (
         f"{bench.size.few} test images; the prior is learned from {LEARNED_FROM} training images. Means over the "

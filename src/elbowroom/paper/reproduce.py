@@ -87,7 +87,8 @@ def _done(bench: Bench, wanted: Sequence[str], patterns: Sequence[str], figures:
     if "variants" in wanted:
         files += _variants(bench, patterns)
     if "prior" in wanted:
-        files += _table(bench.out, prior_table(bench))
+        two = {bench.size.of(m).name: m for m in MAIN[:2]}
+        files += _table(bench.out, prior_table(bench, _matching(two, patterns)))
     return files
 
 
