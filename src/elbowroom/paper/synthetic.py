@@ -95,9 +95,14 @@ def _network(bench: Bench, data: Voronoi) -> tuple[Network, Report]:
         held = json.loads(about.read_text())
         return load_network(network), Report(**{**held, "losses": tuple(held["losses"])})
     with Meter(bench.size.plane, "epoch", title=f"{NAME}: training") as meter:
+
+        def progress(done: int) -> None:
+            bench.go_on()
+            meter.advance(done)
+
         model, report = train(
             (10, 10), data, epochs=bench.size.plane, rate=0.05, weight_decay=0.0, batch=1000, decay_rate=True,
-            seed=SEED, progress=meter.advance,
+            seed=SEED, progress=progress,
         )  # fmt: skip
     net = load(model, input_shape=(2,))
     write_json(about, asdict(report))
