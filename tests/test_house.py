@@ -140,7 +140,6 @@ LAZY = {
     "certificates.result": "the files of certificates are made of certificates",
     "commands": "help must be quick: what a command needs is loaded when it runs",
     "data.sources": "each kind of data has its own, partly optional, package",
-    "paper.reproduce": "pictures and synthetic data are loaded where they are asked for",
     "readers.load": "each kind of model has its own, partly optional, package",
     "runs.engines.choice": "Ray is optional, and processes are not always needed",
 }
