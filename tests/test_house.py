@@ -26,17 +26,25 @@ from elbowroom.proof import arb
 from elbowroom.proof.kernel.float32 import ANALYSES
 from elbowroom.proof.kernel.relaxed import RELAXED
 from elbowroom.proof.kernel.rows import AFFINE
-from elbowroom.readers.onnx.write import _WRITERS
+from elbowroom.readers.onnx.writers import WRITERS
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.relaxations import TABLE
 from support import ACTIVATIONS
 
 ROOT = Path(er.__file__).parent
 KINDS = {kind for kind in vars(ops).values() if isinstance(kind, type) and issubclass(kind, ops.Operation)}
-KINDS -= {ops.Operation, ops.Affine, ops.Activation, ops._WithConstant}
+KINDS -= {ops.Operation, ops.Affine, ops.Activation}
 
 
 # --- tables
+
+
+def test_every_operation_is_imported_where_network_files_look_for_it() -> None:
+    """A class whose fields were not declared (`@dataclass`) is none yet: a base of others."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("elbowroom.network.operations.")]
+    kinds = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    concrete = {kind for kind in kinds if issubclass(kind, ops.Operation) and "__dataclass_params__" in vars(kind)}
+    assert concrete - {ops.Operation} == KINDS
 
 
 def made_by(folder: str) -> set[type]:
@@ -56,7 +64,7 @@ SIDES: dict[str, tuple[set[type], dict[type, str]]] = {
     "proof": ({*AFFINE, *RELAXED}, {ops.Input: "where a walk ends"}),
     "float32": (set(ANALYSES), {ops.Input: "is given, not computed"}),
     "arb": ({*arb.AFFINE, *arb.CURVES, ops.MaxPool}, {ops.Input: "where a walk ends", **arb.LACKS}),
-    "the writer of ONNX": (set(_WRITERS), {ops.Input: "becomes the graph's input"}),
+    "the writer of ONNX": (set(WRITERS), {ops.Input: "becomes the graph's input"}),
     "the reader of PyTorch": (made_by("readers/torch"), {ops.Input: "is the graph's first node"}),
     "the reader of ONNX": (made_by("readers/onnx"), {ops.Input: "is the graph's first node"}),
 }
@@ -81,6 +89,50 @@ def test_every_activation_is_in_the_random_networks_of_the_suite() -> None:
     assert {type(op) for op in ACTIVATIONS.values()} == {kind for kind in KINDS if issubclass(kind, ops.Activation)}
 
 
+# --- sizes
+
+MOST_LINES = 400  # of a module
+MOST_IN_A_FUNCTION = 60  # lines, the docstring not counted; how complex one may be, ruff looks at
+# What is longer, and why it is better whole.
+LONG = {
+    "commands/certify.py: certify": "a third of it declares flags; the rest says in order what the command does",
+    "commands/train.py: train": "half of it declares flags; the rest says in order what the command does",
+    "demo.py": "one story, told in the order in which it is printed",
+    "proof/kernel/walk.py: rows_below": "one derivation, held to docs/soundness.md error term by error term",
+    "search/bounds/linear.py": "a pass down the graph and its derivative, which go back over the same steps",
+    "search/bounds/relaxations.py": "a table, and the few forms that its rows have",
+    "search/regions/subproblem.py: largest_widths": "one interior-point iteration; its quantities all meet each other",
+    "training/train.py: train": "a quarter of it is parameters; the rest is one loop",
+}
+
+
+def lengths(path: Path) -> dict[str, tuple[int, int]]:
+    """How long a module and each of its functions are, and how long they may be."""
+    text, name = path.read_text(), path.relative_to(ROOT).as_posix()
+    found = {name: (len(text.splitlines()), MOST_LINES)}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = _lines(node.body[0]) if ast.get_docstring(node) is not None else 0
+            lines, key = _lines(node) - docstring, f"{name}: {node.name}"
+            found[key] = max(found.get(key, (0, 0)), (lines, MOST_IN_A_FUNCTION))  # methods may share a name
+    return found
+
+
+def _lines(node: ast.stmt) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1
+
+
+def test_what_is_long_has_a_reason() -> None:
+    long = {}
+    for path in ROOT.rglob("*.py"):
+        long.update({key: lines for key, (lines, most) in lengths(path).items() if lines > most})
+    assert {key: lines for key, lines in long.items() if key not in LONG} == {}, (
+        "split it, or say why it is better whole"
+    )
+    assert set(LONG) - set(long) == set(), "a reason that is needed no longer"
+
+
 # --- imports
 
 # Modules that import others of ours inside functions, and why.
@@ -88,7 +140,6 @@ LAZY = {
     "certificates.result": "the files of certificates are made of certificates",
     "commands": "help must be quick: what a command needs is loaded when it runs",
     "data.sources": "each kind of data has its own, partly optional, package",
-    "paper.reproduce": "pictures and synthetic data are loaded where they are asked for",
     "readers.load": "each kind of model has its own, partly optional, package",
     "runs.engines.choice": "Ray is optional, and processes are not always needed",
 }

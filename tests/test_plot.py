@@ -9,6 +9,7 @@ import torch
 import elbowroom as er
 from elbowroom.errors import InputError
 from elbowroom.report import plot
+from elbowroom.report.plot.histograms import _quantile
 from elbowroom.training.train import mlp
 
 pytest.importorskip("matplotlib")
@@ -105,8 +106,8 @@ def test_histograms_of_what_was_counted(tmp_path):
 def test_quantiles_of_what_was_counted():
     edges = np.array([1.0, 2.0, 3.0, 4.0])
     found = plot.Counted(edges, np.array([1, 998, 1]), 1.0, 1.0)
-    assert plot._quantile(found, 0.0005) == 1 and plot._quantile(found, 0.01) == 2
-    assert plot._quantile(found, 0.9) == 3 and plot._quantile(found, 0.9995) == 4
+    assert _quantile(found, 0.0005) == 1 and _quantile(found, 0.01) == 2
+    assert _quantile(found, 0.9) == 3 and _quantile(found, 0.9995) == 4
 
 
 def test_score_maps(tmp_path):

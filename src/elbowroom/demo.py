@@ -13,7 +13,6 @@ from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
@@ -27,6 +26,7 @@ from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.readers.load import load
 from elbowroom.report import plot
+from elbowroom.report.progress import Meter
 from elbowroom.search.regions.box import Uniform
 from elbowroom.training.train import PGD, Attack, Report, one_thread, pgd_attack, train
 
@@ -130,8 +130,7 @@ def run_demo(
         index = _example(normal, robust)
         _one_digit(say, normal, robust, data, index)
         _attack_table(say, normal, robust, use)
-        with _progress(say) as bar, _writing(target):
-            bar.add_task("drawing pictures", total=None)
+        with Meter(None, title="drawing pictures"), _writing(target):
             files = _write(target, normal, robust, data, index, use)
     seconds = time.perf_counter() - started
     _conclude(say, target, files, seconds)
@@ -144,23 +143,20 @@ def run_demo(
 def _examine(name: str, adversary: PGD | None, data: Dataset, use: Settings, seed: int, say: Console) -> Examined:
     started = time.perf_counter()
     x, y = data.x_test[: use.n_digits], data.y_test[: use.n_digits]
-    with _progress(say) as bar:
-        task = bar.add_task(f"training the {name} network", total=use.epochs)
+    with Meter(use.epochs, "epoch", title=f"training the {name} network") as meter:
         model, report = train(
             use.widths, data, epochs=use.epochs, rate=use.rate, weight_decay=use.weight_decay, batch=use.batch,
-            adversary=adversary, decay_rate=True, seed=seed, progress=lambda done: bar.update(task, completed=done),
+            adversary=adversary, decay_rate=True, seed=seed, progress=meter.advance,
         )  # fmt: skip
     trained = time.perf_counter()
-    with _progress(say) as bar:
-        bar.add_task(f"certifying {len(x)} digits of the {name} network", total=None)
+    with Meter(None, title=f"certifying {len(x)} digits of the {name} network"):
         net = load(model, input_shape=(data.n_features,))
         # An extent of the whole range lets a pixel take every value: more would say nothing and flatter the average.
         most = data.high - data.low
         uniform = certify(net, x, y, region=Uniform(), max_eps=most)
         regions = certify(net, x, y, max_eps=most)
     certified = time.perf_counter()
-    with _progress(say) as bar:
-        bar.add_task(f"attacking the {name} network", total=None)
+    with Meter(None, title=f"attacking the {name} network"):
         tau = use.adversary.tau
         around = pgd_attack(
             model, y, (x - tau).clamp_min(data.low), (x + tau).clamp_max(data.high), starts=2, seed=seed
@@ -451,10 +447,3 @@ def _writing(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"cannot write into {target}: {error.strerror or error}") from None
-
-
-@contextmanager
-def _progress(say: Console) -> Iterator[Progress]:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
-    with Progress(*columns, console=say, transient=True, disable=not say.is_terminal) as bar:
-        yield bar

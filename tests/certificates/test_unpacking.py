@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 import elbowroom as er
 from elbowroom.certificates import parts
 from elbowroom.certificates import store as files
+from elbowroom.certificates.header import Plan
 from elbowroom.certificates.pages import Odd, Unpacked, unpacked
-from elbowroom.certificates.store import Plan, Run
+from elbowroom.certificates.store import Run
 from elbowroom.network import operations as ops
 from forgery import edit_run
 from support import cases, mlp

@@ -13,7 +13,8 @@ import torch
 from typer.testing import CliRunner
 
 import elbowroom as er
-from elbowroom.certificates.store import Plan, Run
+from elbowroom.certificates.header import Plan
+from elbowroom.certificates.store import Run
 from elbowroom.commands import app as cli
 from elbowroom.network import operations as ops
 from elbowroom.report import checks as show

@@ -20,6 +20,7 @@ from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.file import OPERATIONS, load_network, network_hash, save_network
 from elbowroom.network.graph import Graph, Network, Node
+from elbowroom.network.operations.fields import FIELDS
 from elbowroom.proof.kernel.prove import refuse_uncovered
 from elbowroom.proof.kernel.relaxed import windows
 from elbowroom.proof.kernel.rows import AFFINE
@@ -30,7 +31,7 @@ from support import cases
 
 def test_every_field_has_a_declared_type() -> None:
     declared = {str(f.type) for kind in OPERATIONS.values() for f in dataclasses.fields(kind)}
-    assert declared <= set(ops._FIELDS) and declared - {"Shape"} <= set(PLAUSIBLE)
+    assert declared <= set(FIELDS) and declared - {"Shape"} <= set(PLAUSIBLE)
 
 
 @cases(16)

@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import json
 import shutil
-import time
 
 import numpy as np
 import pytest
@@ -12,14 +11,16 @@ import torch
 
 import elbowroom as er
 from elbowroom.certificates.result import STATUSES
+from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
-from elbowroom.paper import compute as module
+from elbowroom.paper import certified
+from elbowroom.paper.bench import Bench, Stopped
+from elbowroom.paper.certified import WAYS, held_of
 from elbowroom.paper.compare import TABLES, claims
-from elbowroom.paper.compute import WAYS, Bench, OutOfTimeError, compute, main, read_npz
+from elbowroom.paper.compute import compute
 from elbowroom.paper.findings import Summary, pairs, read
 from elbowroom.paper.models import BINARY, FULL, MAIN, QUICK, SIZES, TINY
 from elbowroom.paper.render import into_docs, render
-from elbowroom.paper.render import main as render_main
 from elbowroom.training.sets import training_data
 
 pytest.importorskip("sklearn")
@@ -34,25 +35,26 @@ def bench(out, **options):
 def done(tmp_path_factory):
     out = tmp_path_factory.mktemp("compute")
     said = []
-    assert compute(bench(out, say=said.append), MODELS)
+    compute(bench(out, say=said.append), MODELS)
     return out, said
 
 
-def test_all_ways_are_certified_and_proved_again(done):
+def test_all_ways_are_runs_that_are_proved_again(done):
     out, said = done
     for model in MODELS:
         name = TINY.of(model).name
         ways = list(WAYS) if model.classes is None else ["sequential"]
-        assert sorted(p.stem for p in (out / "certified" / name).iterdir()) == sorted(ways)
+        assert sorted(p.stem for p in (out / "runs" / name).iterdir()) == sorted(ways)
         for way in ways:
-            held = read_npz(out / "certified" / name / f"{way}.npz")
+            held = held_of(out, name, way)
             wanted = TINY.maps if model.classes else TINY.every if way == "sequential" else TINY.inputs
             wanted = TINY.lagrangian if way == "lagrangian" else wanted
             assert {len(column) for column in held.values()} == {wanted}
             good = held["status"] == STATUSES.index("certified")
             assert good.any() and (held["proved"] == good).all()
             assert (held["ratio"][good] >= 1 - 1e-6).all() and (held["geomean"][~good] == 0).all()
-            assert any(line.endswith("gradients") and f"{name}: {way}: " in line for line in said)
+            assert any(f"{name}: {way}: " in line for line in said)
+            assert Run.open(out / "runs" / name / way).plan.inputs == wanted
 
 
 def test_what_is_stored_is_what_certify_finds(done):
@@ -62,72 +64,102 @@ def test_what_is_stored_is_what_certify_finds(done):
     data, _ = training_data("digits")
     paper = {"bounds": "combined", "margin": "logits", "delta": 1e-4}
     certs = er.certify(net, data.x_test[:6].reshape(-1, 8, 8), data.y_test[:6], **paper)
-    held = read_npz(out / "certified" / model.name / "sequential.npz")
-    np.testing.assert_allclose(held["geomean"][:6], certs.geomean.numpy(), rtol=1e-6)
-    regions = np.load(out / "regions" / f"{model.name}.npy")
-    assert regions.shape == (TINY.every, 64)
-    np.testing.assert_allclose(regions[:6], certs.eps.flatten(1).numpy(), rtol=1e-6)
+    stored = er.Certificates.load(out / "runs" / model.name / "sequential")
+    assert stored.x.shape == (TINY.every, 8, 8) and stored.index.tolist() == list(range(TINY.every))
+    np.testing.assert_allclose(stored.geomean[:6], certs.geomean, rtol=1e-6)
+    np.testing.assert_allclose(stored.eps[:6], certs.eps, rtol=1e-6)
     facts = json.loads((out / "analysis" / f"{model.name}.json").read_text())
-    assert facts["inputs"] == TINY.every and facts["certified"] == int(regions.any(1).sum())
+    assert facts["inputs"] == TINY.every and facts["certified"] == int(stored.certified.sum())
     first = facts["first"]
     assert first["inputs"] == TINY.inputs < TINY.every and first["least_cosine"] >= facts["least_cosine"]
-    alone = regions[: TINY.inputs]
-    mean, least = er.analyse.cosine_similarity(torch.from_numpy(alone[alone.any(1)]))
+    alone = stored.eps[: TINY.inputs][stored.certified[: TINY.inputs]].flatten(1)
+    mean, least = er.analyse.cosine_similarity(alone)
     assert first["mean_cosine"] == pytest.approx(mean) and first["least_cosine"] == pytest.approx(least)
     training = json.loads((out / "models" / f"{model.name}.json").read_text())
     assert training["adversary"]["tau"] == 0.1 and training["test_accuracy"] > training["attacked_accuracy"] > 0.3
 
 
+def test_lagrangian_runs_take_the_steps_of_the_size(done):
+    out, _ = done
+    run = Run.open(out / "runs" / TINY.of(MAIN[0]).name / "lagrangian")
+    assert run.plan.settings["solver_options"] == {"steps": TINY.steps, "rho_every": 1}
+    assert f"steps={TINY.steps}" in run.claim["settings"]["solver"]
+
+
 def test_nothing_is_done_twice(done, monkeypatch):
     out, _ = done
-    for name in ("train", "certify", "cosine_similarity"):
-        monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("done already"))
-    assert compute(bench(out, say=pytest.fail), MODELS)
+    for where, name in (
+        ("elbowroom.paper.bench", "train"), ("elbowroom.paper.certified", "run_dataset"),
+        ("elbowroom.paper.certified", "check_run"), ("elbowroom.paper.compute", "cosine_similarity"),
+    ):  # fmt: skip
+        monkeypatch.setattr(f"{where}.{name}", lambda *_, **__: pytest.fail("done already"))
+    compute(bench(out, say=pytest.fail), MODELS)
 
 
 def test_goes_on_where_it_stopped(done, tmp_path, monkeypatch):
+    """In the middle of a run too: the part that is done is kept."""
     out, _ = done
     name = TINY.of(MAIN[0]).name
     shutil.copytree(out / "models", tmp_path / "models")
     shutil.copy(out / "size.json", tmp_path)
-    seen = []
+    monkeypatch.setattr(certified, "_MOST", 4)
+    parts = tmp_path / "runs" / name / "sequential" / "parts"
 
-    def clock(self):
-        seen.append(1)
-        if len(seen) > 2:
-            raise OutOfTimeError
+    def stop():
+        return parts.exists() and len(list(parts.iterdir())) == 1
 
-    real = Bench.look_at_the_clock
-    monkeypatch.setattr(Bench, "look_at_the_clock", clock)
     said = []
-    assert not compute(bench(tmp_path, say=said.append), MAIN[:1])
-    assert "goes on from here" in said[-1] and not (tmp_path / "certified" / name / "adaptive.npz").exists()
-    monkeypatch.setattr(Bench, "look_at_the_clock", real)
-    assert compute(bench(tmp_path, say=said.append), MAIN[:1])
+    with pytest.raises(Stopped):
+        compute(bench(tmp_path, say=said.append, stop=stop), MAIN[:1])
+    run = Run.open(parts.parent)
+    assert run.finished() == [0] and run.plan.inputs == TINY.every and run.plan.part_rows == 4
+    assert not said and not (tmp_path / "checks").exists() and held_of(tmp_path, name, "sequential") is None
+    compute(bench(tmp_path, say=said.append), MAIN[:1])
     for way in WAYS:
-        first, second = (read_npz(o / "certified" / name / f"{way}.npz") for o in (out, tmp_path))
-        np.testing.assert_allclose(first["geomean"], second["geomean"], rtol=1e-6)
-    assert np.array_equal(*(np.load(o / "regions" / f"{name}.npy") for o in (out, tmp_path)))
+        first, second = (held_of(o, name, way) for o in (out, tmp_path))
+        np.testing.assert_allclose(first["geomean"], second["geomean"], rtol=1e-4)
+        assert (second["proved"] == (second["status"] == STATUSES.index("certified"))).all()
 
 
-def test_results_that_were_sent_without_their_regions(done, tmp_path, monkeypatch):
+def test_a_run_of_another_network_is_refused(done, tmp_path):
     out, _ = done
+    for folder in ("models", "runs", "checks", "analysis"):
+        shutil.copytree(out / folder, tmp_path / folder)
+    normal, robust = (tmp_path / "models" / f"{TINY.of(m).name}.elbowroom" for m in MAIN[:2])
+    shutil.copy(robust, normal)
+    with pytest.raises(InputError, match="another network"):
+        compute(bench(tmp_path, say=lambda _: None), MAIN[:1])
+
+
+def test_a_run_that_was_removed_is_made_and_proved_anew(done, tmp_path):
+    out, _ = done
+    shutil.copytree(out, tmp_path / "o")
+    name, said = TINY.of(MAIN[0]).name, []
+    shutil.rmtree(tmp_path / "o" / "runs" / name / "lagrangian")
+    compute(bench(tmp_path / "o", say=said.append), MAIN[:1])
+    assert len(said) == 1 and f"{name}: lagrangian: " in said[0]
+
+
+def test_what_the_check_does_not_prove_is_told(done, tmp_path):
+    out, _ = done
+    shutil.copytree(out, tmp_path / "o")
     name = TINY.of(MAIN[0]).name
-    shutil.copytree(out, tmp_path / "sent")
-    shutil.rmtree(tmp_path / "sent" / "regions")
-    assert compute(bench(tmp_path / "sent", say=pytest.fail), MAIN[:1])
-    # More inputs than were done: all of them anew, since those of before are not there.
-    more = dataclasses.replace(bench(tmp_path / "sent", say=lambda _: None), size=dataclasses.replace(TINY, every=11))
-    assert compute(more, MAIN[:1], ["sequential"])
-    assert np.load(tmp_path / "sent" / "regions" / f"{name}.npy").shape == (11, 64)
-    facts = json.loads((tmp_path / "sent" / "analysis" / f"{name}.json").read_text())
-    assert facts["inputs"] == 11
+    report = tmp_path / "o" / "checks" / name / "adaptive.json"
+    found = json.loads(report.read_text())
+    held = held_of(out, name, "adaptive")
+    number = int(held["index"][held["proved"]][0])
+    report.write_text(json.dumps({**found, "failures": [number]}))
+    assert held_of(tmp_path / "o", name, "adaptive")["proved"].sum() == held["proved"].sum() - 1
 
 
-def test_time_over_while_training_leaves_no_half_model(tmp_path):
+def test_stopped_while_training_leaves_no_half_model(tmp_path):
     said = []
-    assert not compute(bench(tmp_path, deadline=time.perf_counter() - 1, say=said.append), MODELS)
-    assert not list(tmp_path.rglob("*.elbowroom")) and len(said) == 1
+    with pytest.raises(Stopped):
+        compute(bench(tmp_path, stop=lambda: True, say=said.append), MODELS)
+    asked = []
+    with pytest.raises(Stopped):
+        compute(bench(tmp_path, stop=lambda: len(asked) > 3 or bool(asked.append(1)), say=said.append), MODELS)
+    assert not list(tmp_path.rglob("*.elbowroom")) and not said
 
 
 def test_sizes_are_not_mixed(done):
@@ -143,16 +175,6 @@ def test_names_are_distinct():
     for size in SIZES.values():
         names = [size.of(m).name for m in (*MAIN, *BINARY)]
         assert len(set(names)) == len(names) == 16
-
-
-def test_command(shared, tmp_path, capsys):
-    assert main(["--data-dir", str(tmp_path), "--out", str(tmp_path / "o"), "--size", "tiny", "--device", "cpu"]) == 2
-    assert "was not found" in capsys.readouterr().err
-    given = ["--data-dir", str(shared / "data"), "--out", str(tmp_path / "o"), "--size", "tiny", "--device", "cpu"]
-    assert main([*given, "--models", "svhn-*", "--ways", "sequential", "--minutes", "1e-9"]) == 3
-    with pytest.raises(SystemExit):
-        main([*given, "--models", "svhn"])
-    assert "no model matches; there are mnist-16-normal" in capsys.readouterr().err
 
 
 # --- read back
@@ -221,7 +243,7 @@ def test_claims_follow_the_numbers(done):
     assert f"The ratio is larger for robust models**: {verdict} pairs" in claims(swapped, binary)
 
 
-def test_pages_are_filled_in(done, tmp_path, capsys):
+def test_pages_are_filled_in(done, tmp_path):
     pytest.importorskip("matplotlib")
     out, _ = done
     page = tmp_path / "docs" / "results.md"
@@ -230,12 +252,13 @@ def test_pages_are_filled_in(done, tmp_path, capsys):
         "words ![](figures/histograms.png)\n<!-- main-tiny -->\nold\n<!-- end of main-tiny -->\nmore\n"
         "<!-- main -->\nkept\n<!-- end of main -->\n"
     )
-    assert render_main([str(out), "--size", "tiny", "--docs", str(page)]) == 0
-    assert "filled in main-tiny" in capsys.readouterr().out
+    render(out, TINY)
+    assert into_docs(out, TINY, page) == ["main-tiny"]
     text = page.read_text()
     assert "old" not in text and "kept" in text and "| MNIST | 16-16-16 |" in text and text.startswith("words ")
     assert not (page.parent / "figures").exists()  # those there are of the full size
     assert into_docs(out, TINY, page) == ["main-tiny"] and page.read_text() == text
     assert into_docs(out, FULL, page) == ["main"] and "kept" not in page.read_text()
     assert [path.name for path in (page.parent / "figures").iterdir()] == ["histograms.png"]  # that the page shows
-    assert render_main([str(tmp_path), "--size", "tiny"]) == 2
+    with pytest.raises(InputError, match="holds no results of size tiny"):
+        render(tmp_path, TINY)

@@ -1,13 +1,16 @@
 """The measurement of the prior, on small networks."""
 
+import dataclasses
+
 import pytest
 import torch
 
-from elbowroom.errors import InputError
+from elbowroom.certificates.store import Run
 from elbowroom.paper import prior as module
-from elbowroom.paper.compute import Bench, network
+from elbowroom.paper.bench import Bench
 from elbowroom.paper.models import MAIN, TINY
-from elbowroom.paper.prior import CASES, GRADIENTS, main, prior_table
+from elbowroom.paper.prior import CASES, GRADIENTS, prior_table
+from elbowroom.runs.check import check_run
 from elbowroom.training.sets import training_data
 
 pytest.importorskip("sklearn")
@@ -22,18 +25,16 @@ def test_rows_with_and_without(tmp_path, monkeypatch):
     monkeypatch.setattr(
         module, "CASES", {name: CASES[name] for name in ("paper's bounds", "asymmetric, in the domain")}
     )
-    network(Bench(tmp_path, TINY, source, torch.device("cpu"), say=lambda _: None), MAIN[1])
-    table = prior_table(tmp_path, TINY, source, MAIN[1:2], inputs=8)
+    bench = Bench(tmp_path, dataclasses.replace(TINY, few=8), source, torch.device("cpu"), say=lambda _: None)
+    table = prior_table(bench, MAIN[1:2])
     assert len(table.rows) == 2 * (2 * len(GRADIENTS) - 1)
     for row in table.rows:
         share, gradients = row[5], row[7]
         assert 0.5 < share < 1.2 and gradients <= row[3]
         assert share == 1 or row[2:4] != ["uniform", 4]
     assert "| prior | 0 |" in table.markdown()
-
-
-def test_without_models(tmp_path, capsys):
-    with pytest.raises(InputError, match="first"):
-        prior_table(tmp_path, TINY, source)
-    assert main([str(tmp_path), "--data-dir", str(tmp_path)]) == 2
-    assert "compute the models first" in capsys.readouterr().err
+    runs = [Run.open(folder) for folder in (tmp_path / "runs" / TINY.of(MAIN[1]).name).iterdir()]
+    assert len(runs) == 2 * 2 * len(GRADIENTS)
+    assert check_run(runs[0]).verdict == "passed"
+    monkeypatch.setattr(module, "certify", lambda *_, **__: pytest.fail("done already"))
+    assert prior_table(bench, MAIN[1:2]).rows == table.rows

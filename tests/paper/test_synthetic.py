@@ -5,15 +5,29 @@ import dataclasses
 import pytest
 import torch
 
+from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
-from elbowroom.paper.synthetic import METHODS, grid_violations, main, synthetic, table
+from elbowroom.paper.bench import Bench, source_of
+from elbowroom.paper.models import TINY
+from elbowroom.paper.synthetic import METHODS, grid_violations, synthetic, table
+from elbowroom.runs.check import check_run
 
 pytest.importorskip("matplotlib")
 
 
+def bench(out, epochs):
+    size = dataclasses.replace(TINY, plane=epochs)
+    return Bench(out, size, source_of(None), torch.device("cpu"), say=lambda _: None)
+
+
 @pytest.fixture(scope="module")
-def result(tmp_path_factory):
-    return synthetic(tmp_path_factory.mktemp("synthetic"), epochs=120, side=80)
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("synthetic")
+
+
+@pytest.fixture(scope="module")
+def result(out):
+    return synthetic(bench(out, 120), side=80)
 
 
 def test_every_box_holds_one_label(result):
@@ -48,10 +62,13 @@ def test_the_grid_finds_a_box_that_is_too_large(result):
 
 def test_an_untrained_network_is_refused(tmp_path):
     with pytest.raises(InputError, match="train it for longer"):
-        synthetic(tmp_path, epochs=1, n_points=400)
+        synthetic(bench(tmp_path, 1), n_points=400)
 
 
-def test_command(tmp_path, capsys):
-    main(["--out", str(tmp_path), "--epochs", "60"])
-    printed = capsys.readouterr().out
-    assert "fresh points" in printed and "synthetic.svg" in printed
+def test_certificates_are_runs_and_nothing_is_done_twice(result, out, monkeypatch):
+    ways = sorted((out / "runs" / "synthetic").iterdir())
+    assert [way.name for way in ways] == ["default-box", "default-uniform", "paper-box", "paper-uniform"]
+    assert all(check_run(Run.open(way)).verdict == "passed" for way in ways)
+    for name in ("synthetic.train", "certified.run_dataset", "certified.check_run"):
+        monkeypatch.setattr(f"elbowroom.paper.{name}", lambda *_, **__: pytest.fail("done already"))
+    assert table(synthetic(bench(out, 120), side=80)) == table(result)

@@ -3,7 +3,7 @@
 import pytest
 
 from elbowroom.errors import InputError
-from elbowroom.paper.toy_bounds import SETTINGS, main, toy_bounds
+from elbowroom.paper.toy_bounds import SETTINGS, toy_bounds
 
 pytest.importorskip("matplotlib")
 
@@ -25,10 +25,10 @@ def test_boxes_hold_every_sampled_output(tmp_path):
     assert c["quadratic"] / c["combined"] > b["quadratic"] / b["combined"] > 1  # larger budgets the quadratic ones
 
 
-def test_command_prints_the_table(tmp_path, capsys):
-    main(["--out", str(tmp_path), "--seeds", "3", "--seed", "1"])
-    printed = capsys.readouterr().out
-    assert "2-10-10-2, ε = 0.2" in printed and "quad.>simple" in printed and "toy-bounds.svg" in printed
+def test_the_table(tmp_path):
+    found = toy_bounds(tmp_path, 1, 3)
+    assert "2-10-10-2, ε = 0.2" in found.table() and "quad.>simple" in found.table()
+    assert found.files[1].name == "toy-bounds.svg"
 
 
 def test_same_seed_same_picture(tmp_path):

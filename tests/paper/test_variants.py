@@ -1,13 +1,13 @@
 """Training in other ways, on small networks: measured, kept, put into a table."""
 
 import dataclasses
-import json
 
 import pytest
 import torch
 
-from elbowroom.paper import variants as module
-from elbowroom.paper.variants import VARIANTS, Variant, main, measure, table
+from elbowroom.paper.bench import Bench
+from elbowroom.paper.models import QUICK, TINY
+from elbowroom.paper.variants import VARIANTS, Variant, measure, table
 from elbowroom.training.sets import training_data
 from elbowroom.training.train import PGD
 
@@ -18,38 +18,37 @@ SMALL = (
 )
 
 
-def test_measured_once_and_kept(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(module, "VARIANTS", SMALL)
-    given = [str(tmp_path), "--data-dir", str(tmp_path), "--inputs", "5", "--device", "cpu"]
-    assert main([*given, "--only", "a"]) == 0
-    assert [p.stem for p in (tmp_path / "variants").iterdir()] == ["a"]
-    assert main(given) == 0
-    found = json.loads((tmp_path / "variants" / "a.json").read_text())
-    assert found["images"] == 300 and found["inputs"] == 5 and found["geomean"] >= found["uniform"] > 0
-    monkeypatch.setattr(module, "train", lambda *_, **__: pytest.fail("done already"))
-    assert main(given) == 0
+def bench(out, wrong=False):
+    def source(model):
+        data, classes = training_data("digits")
+        return (dataclasses.replace(data, y_test=(data.y_test + 1) % 10) if wrong else data), classes
+
+    return Bench(out, TINY, source, torch.device("cpu"), say=lambda _: None)
+
+
+def test_measured_once_and_kept(tmp_path, monkeypatch):
+    measure(bench(tmp_path), SMALL[0])
+    assert [p.name for p in (tmp_path / "runs").iterdir()] == ["a"] and len(table(tmp_path, SMALL).rows) == 1
+    measure(bench(tmp_path), SMALL[1])
     made = table(tmp_path, SMALL)
-    assert [row[3] for row in made.rows] == ["normal", "robust"] and made.rows[0][5] == 60
-    assert (tmp_path / "tables" / "variants.md").read_text() == made.markdown() + "\n"
-    assert "1000 uniform radii" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main([*given, "--only", "c"])
-    assert "there are a, b" in capsys.readouterr().err
+    assert [row[3] for row in made.rows] == ["normal", "robust"] and made.rows[0][4:6] == [300, 60]
+    assert made.rows[0][15] == TINY.few and made.rows[0][12] >= made.rows[0][11] > 0
+    assert "1000 uniform radii" in made.markdown()
+    monkeypatch.setattr("elbowroom.paper.bench.train", lambda *_, **__: pytest.fail("done already"))
+    monkeypatch.setattr("elbowroom.paper.certified.run_dataset", lambda *_, **__: pytest.fail("done already"))
+    measure(bench(tmp_path), SMALL[1])
 
 
+@pytest.mark.filterwarnings("ignore::elbowroom.errors.DataWarning")
 def test_nothing_certified(tmp_path):
-    data, classes = training_data("digits")
-    wrong = dataclasses.replace(data, y_test=(data.y_test + 1) % 10)
-    found = measure(SMALL[0], wrong, classes, 3, torch.device("cpu"))
-    assert found["certified"] == 0 and "geomean" not in found
-    (tmp_path / "variants").mkdir()
-    (tmp_path / "variants" / "a.json").write_text(json.dumps(found))
-    assert table(tmp_path, SMALL).rows[0][11:14] == [None, None, None]
+    measure(bench(tmp_path, wrong=True), SMALL[0])
+    assert table(tmp_path, SMALL).rows[0][11:] == [None, None, None, None, TINY.few, 0]
 
 
-def test_without_data(tmp_path, capsys):
-    assert main([str(tmp_path), "--data-dir", str(tmp_path), "--only", "svhn-quarter"]) == 2
-    assert "was not found" in capsys.readouterr().err
+def test_small_ones():
+    for v in VARIANTS:
+        small = v.of(QUICK)
+        assert small.name == v.name and small.images <= QUICK.n_train and max(small.widths) <= 64
 
 
 def test_steps_are_whole_epochs():

@@ -20,7 +20,7 @@ from torch import Tensor
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
-from elbowroom.proof.kernel import activations, relaxed, rows, selfcheck
+from elbowroom.proof.kernel import activations, enclosures, relaxed, rows, selfcheck
 from elbowroom.proof.kernel.prove import refuse_uncovered
 from support import cases, networks
 
@@ -147,10 +147,10 @@ def _first_channel(self: Any, op: Any, shape: Any, lows: Any, highs: Any, parall
     return found._replace(terms=(term._replace(source=term.source % lows[0][0, 0].numel()),))
 
 
-_lines = activations.lines
+_lines = enclosures.lines
 
 
-def _flat_slopes(op: Any, l: Tensor, u: Tensor, parallel: bool) -> activations.Lines:
+def _flat_slopes(op: Any, l: Tensor, u: Tensor, parallel: bool) -> enclosures.Lines:
     return _lines(dataclasses.replace(op, slope=op.slope.flatten()), l, u, parallel)
 
 
@@ -208,7 +208,7 @@ FAULTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a line of another entry": ("max", lambda patch: patch.setattr(relaxed._MaxPool, "planes", _next_door)),
     "a line in another channel": ("max", lambda patch: patch.setattr(relaxed._MaxPool, "planes", _first_channel)),
     "slopes that do not broadcast": (
-        "leaky by channel", lambda patch: patch.setattr(activations, "lines", _flat_slopes),
+        "leaky by channel", lambda patch: patch.setattr(enclosures, "lines", _flat_slopes),
     ),
     "no upper end": ("clip far away", lambda patch: patch.setitem(activations.TABLE, ops.Clip, lambda op: (op.low,))),
     "an upper line that is too flat": (

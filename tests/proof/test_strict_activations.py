@@ -15,7 +15,9 @@ from torch import Tensor
 
 from elbowroom.network import operations as ops
 from elbowroom.proof.kernel import activations as rows
-from elbowroom.proof.kernel.activations import Smooth, interval, lines
+from elbowroom.proof.kernel import enclosures
+from elbowroom.proof.kernel.activations import Smooth
+from elbowroom.proof.kernel.enclosures import interval, lines
 from support import ACTIVATIONS, FULL
 
 ACTIVATIONS = ACTIVATIONS | {
@@ -101,7 +103,8 @@ def test_no_value_leaves_its_enclosure_or_crosses_its_line(name: str) -> None:
 
 @pytest.mark.parametrize("term", ["LIBRARY", "TINY", "U"])
 def test_a_missing_error_term_is_caught(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, term, 0.0)
+    for module in (rows, enclosures):
+        monkeypatch.setattr(module, term, 0.0)
     assert any(crossings(name, 250) for name in ("gelu", "silu", "leaky", "very blunt softplus"))
 
 
@@ -113,7 +116,7 @@ def test_any_slope_gets_a_valid_intercept(name: str, monkeypatch: pytest.MonkeyP
     l, u = intervals(rng, None if FULL else 60)
     drawn = torch.from_numpy(rng.choice([0.0, 1.0, -1.0, 1e-9, 0.3, 1e8, *rng.standard_normal(6)], l.shape[1]))[None]
     for proposal in ("_kinked_slopes", "_smooth_slopes"):
-        monkeypatch.setattr(rows, proposal, lambda *args: (drawn, drawn.flip(1)))
+        monkeypatch.setattr(enclosures, proposal, lambda *args: (drawn, drawn.flip(1)))
     line = lines(op, l, u, False)
     for i in range(l.shape[1]):
         for x in points(op, rng, float(l[0, i]), float(u[0, i])):

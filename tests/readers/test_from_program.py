@@ -22,7 +22,7 @@ from torch._export.serde.serialize import serialize
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.file import network_hash
 from elbowroom.readers.reading import computes_in, left_off
-from elbowroom.readers.torch import program as from_program
+from elbowroom.readers.torch import calls
 from elbowroom.readers.torch.modules import read_module
 from elbowroom.readers.torch.program import read_program
 
@@ -313,7 +313,7 @@ def test_arguments_that_are_read_wrongly(tmp_path: Path, monkeypatch: pytest.Mon
     """The program as it is read is what the network is compared with; only the file's own words can contradict it."""
     module = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.Flatten())
     path = save(export(lambda: module, (1, 4, 4)), tmp_path / "model.pt2")
-    monkeypatch.setitem(from_program._ARGUMENTS, "as_ints", lambda values: [2 * v for v in values])
+    monkeypatch.setitem(calls.ARGUMENTS, "as_ints", lambda values: [2 * v for v in values])
     with pytest.raises(
         InputError, match=r"model\.pt2: the file states another shape .* the file is damaged, or read wrongly"
     ):

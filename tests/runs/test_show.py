@@ -15,8 +15,9 @@ import torch
 from small import dataset, labels_for, network, points
 
 import elbowroom as er
+from elbowroom.certificates.header import Plan
 from elbowroom.certificates.lock import locked
-from elbowroom.certificates.store import Plan, Run
+from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network, Origin
@@ -415,7 +416,7 @@ def test_lines_are_a_minute_apart(finished, monkeypatch):
     watch.begin(begun(one))
     for _ in range(185):
         now[0] += 1
-        watch._tick()
+        watch._meter.tick()
     watch.end()
     said = [line for line in screen.getvalue().splitlines() if "in work" in line]
     assert said == [f"0 of 16 inputs, first input in work, {k} min so far" for k in (1, 2, 3)]
@@ -444,6 +445,27 @@ def test_a_bar_where_there_is_a_terminal(finished, monkeypatch):
     watch.end()
     said = screen.getvalue()
     assert "6/16" in said and "mean ratio" in said and "\x1b" in said
+
+
+def test_a_meter_of_anything(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    with progress.Meter(4, "epoch", title="training") as meter:
+        meter.advance(1)
+        meter.add(2)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("training: 1 of 4 epochs, ") and " epochs/s, " in first
+    assert second.startswith("training: 3 of 4 epochs, ") and second.endswith(" left")
+    with progress.Meter(4, "epoch", quiet=True) as meter:
+        meter.advance(4)
+    assert not capsys.readouterr().err
+
+
+def test_a_meter_that_counts_nothing(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_TICK", 1e9)
+    monkeypatch.setattr(progress, "_SILENCE", 0.0)
+    with progress.Meter(None, title="drawing pictures") as meter:
+        meter.tick()
+    assert capsys.readouterr().err == "drawing pictures: in work, 0 s so far\n"
 
 
 def test_quiet(finished, capsys):

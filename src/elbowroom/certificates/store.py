@@ -22,12 +22,11 @@ and from the claim: `sizes`, the parts that these certificates have (`has`), and
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,11 +34,22 @@ import numpy as np
 import torch
 
 from elbowroom.certificates import parts
+from elbowroom.certificates.header import (
+    CLAIM,
+    Plan,
+    cells_of,
+    claim_of,
+    must_hold,
+    plan_of,
+    refuse_odd_claim,
+    sha256_of,
+    stated_sizes,
+)
 from elbowroom.certificates.lock import locked
-from elbowroom.certificates.result import Certificates, sizes_of
-from elbowroom.certificates.schema import Sizes, columns, declared, parts_of, shared_by_all
+from elbowroom.certificates.result import Certificates
+from elbowroom.certificates.schema import declared, shared_by_all
 from elbowroom.errors import InputError
-from elbowroom.files import BINARY, Archive, canonical_json, digest, parse_json, read_file, replace_file, write_archive
+from elbowroom.files import Archive, canonical_json, digest, parse_json, read_file, replace_file, write_archive
 from elbowroom.network.file import about_hash, load_network, network_hash, save_network
 from elbowroom.network.graph import Network
 from elbowroom.version import __version__
@@ -48,34 +58,8 @@ FORMAT, VERSION = "elbowroom-run", 4
 PART_BYTES = 1 << 28  # of numbers in one part at most, before compression, but for
 ROW_BYTES = 1 << 30  # one row, which is a part of its own if it must be
 _MOST_JSON = 1 << 25  # bytes of run.json
-_DEEPEST = 16  # lists and objects in one another, in settings
-KEPT = (
-    "labels",
-    "decisions",
-    "outputs",
-)  # the data's labels, the network's own decisions, or outputs within a tolerance
 HEADER, NETWORK, SHARED = "run.json", "network.elbowroom", "shared.npz"
 Kind = TypeVar("Kind", bound=Certificates)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run is to do: `inputs` rows, `part_rows` of them in a part.
-
-    `data`: of the data set its `name`, `digest` and `count`, digests of the numbers of the inputs taken (`selection`)
-    and of their labels, and what must stay (`kept`: one of `KEPT`). `settings`: how they are certified; what they mean,
-    and whether they mean anything, only `elbowroom.runs.stored` can tell, by way of which they are used. `ids`: what
-    people call the inputs, a name per row, where that is not too much text. All three are None where certificates were
-    saved without a data set. `notes`: what whoever reads the run must know about its data, sentences that begin with
-    "note: " or "warning: ".
-    """
-
-    inputs: int
-    part_rows: int
-    data: dict[str, Any] | None = None
-    settings: dict[str, Any] | None = None
-    ids: list[str] | None = None
-    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +83,7 @@ class Run:
         stated, found = certs.settings.get("network_hash"), network_hash(net)
         if stated != found:
             raise InputError(f"the network was changed since it was certified: its hash is {found}, not {stated}")
-        claim = _claim(certs, net, shared_by_all(certs))
+        claim = claim_of(certs, net, shared_by_all(certs))
         kind = type(certs)
         _refuse_too_much(cells_of(claim, kind), plan, "`part_rows`")
         head: dict[str, Any] = {
@@ -131,12 +115,12 @@ class Run:
             raise InputError(f"{where}: the format is {head.get('format')!r}, not {FORMAT!r}")
         if head.get("version") != VERSION:
             raise InputError(f"{where}: version {head.get('version')!r} is unknown; this program reads {VERSION}")
-        _must_hold(head, {"format", "version", "claim", "plan", "packages", "checksum"}, where)
+        must_hold(head, {"format", "version", "claim", "plan", "packages", "checksum"}, where)
         if digest({k: v for k, v in head.items() if k != "checksum"}) != head["checksum"]:
             raise InputError(f"{where} was changed: its content does not match its checksum")
         claim = head["claim"]
-        _refuse_odd_claim(claim, kind, where)
-        plan = _plan(head["plan"], where)
+        refuse_odd_claim(claim, kind, where)
+        plan = plan_of(head["plan"], where)
         net = load_network(source / NETWORK)
         found = network_hash(net)
         if found != claim["network_hash"]:
@@ -146,7 +130,7 @@ class Run:
             )
         if about_hash(net) != claim["about"]:
             raise InputError(f"{source / NETWORK}: the names or the origin of the network are not those of the run")
-        sizes = _sizes(claim)
+        sizes = stated_sizes(claim)
         if (net.input_shape, net.n_outputs) != (sizes.input_shape, sizes.outputs):
             raise InputError(f"{where}: the claim is about another shape of inputs or outputs than the network has")
         _refuse_too_much(cells_of(claim, kind), plan, f"{where}: plan: part_rows")
@@ -184,8 +168,8 @@ class Run:
         certs.must_fit(self.network)
         # What is shared is what the run says: a single row has, of everything, one for all.
         shared = [name for name in self.claim["shared"] if getattr(certs, name) is not None]
-        stated = _claim(certs, self.network, shared)
-        for name in _CLAIM:
+        stated = claim_of(certs, self.network, shared)
+        for name in CLAIM:
             if stated[name] != self.claim[name]:
                 raise InputError(
                     f"these certificates do not belong into {self.folder}: their {name} is {stated[name]}, "
@@ -197,7 +181,7 @@ class Run:
 
     def read(self, *numbers: int) -> Certificates:
         """The certificates of some parts, checked against their checksums."""
-        cells, sizes = cells_of(self.claim, self.kind), _sizes(self.claim)
+        cells, sizes = cells_of(self.claim, self.kind), stated_sizes(self.claim)
         found = []
         for k in numbers:
             rows = self.rows(k)
@@ -252,7 +236,7 @@ def load_run(directory: str | os.PathLike[str], kind: type[Kind]) -> Kind:
 
 def rows_per_part(certs: Certificates, most: int) -> int:
     """At most `most` rows, and as many as one file may hold; at least one."""
-    claim = _claim(certs, _network_of(certs), shared_by_all(certs))
+    claim = claim_of(certs, _network_of(certs), shared_by_all(certs))
     each = parts.bytes_per_row(cells_of(claim, type(certs)))
     return max(1, min(most, PART_BYTES // each))
 
@@ -296,65 +280,6 @@ def _name(part: int) -> str:
 _NAME = re.compile(r"part-([0-9]{5,13})\.parquet")
 
 
-# --- what is the same for all rows
-
-
-def _claim(certs: Certificates, net: Network, shared: Collection[str]) -> dict[str, Any]:
-    settings = {k: v for k, v in certs.settings.items() if k != "network_hash"}
-    try:
-        canonical_json(settings)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the settings cannot be saved: {error}") from None
-    sizes = asdict(sizes_of(net, certs.spec_group))
-    return {
-        "network_hash": certs.settings["network_hash"],
-        "about": about_hash(net),
-        "settings": settings,
-        "sizes": {**sizes, "input_shape": list(sizes["input_shape"])},
-        "has": sorted(parts_of(certs)),
-        "shared": {name: _sha256(getattr(certs, name).numpy()) for name in sorted(shared)},
-    }
-
-
-_CLAIM = ("network_hash", "about", "settings", "sizes", "has", "shared")
-
-
-def cells_of(claim: Mapping[str, Any], kind: type[Certificates]) -> dict[str, parts.Cell]:
-    """The columns of every part of a run with this claim, in order."""
-    return parts.cells_of(columns(kind, claim["has"]), _sizes(claim), claim["shared"])
-
-
-def _sizes(claim: Mapping[str, Any]) -> Sizes:
-    stated = claim["sizes"]
-    return Sizes(tuple(stated["input_shape"]), stated["outputs"], stated["rows"], stated["groups"])
-
-
-def _refuse_odd_claim(claim: Any, kind: type[Certificates], where: str) -> None:
-    where = f"{where}: claim"
-    _must_hold(claim, set(_CLAIM), where)
-
-    def must(good: bool, name: str, value: Any) -> None:
-        if not good:
-            raise InputError(f"{where}: {name} cannot be {value!r:.80}")
-
-    must(isinstance(claim["network_hash"], str), "network_hash", claim["network_hash"])
-    must(isinstance(claim["about"], str), "about", claim["about"])
-    settings, sizes, has, shared = claim["settings"], claim["sizes"], claim["has"], claim["shared"]
-    must(isinstance(settings, dict) and "network_hash" not in settings, "settings", settings)
-    _must_hold(sizes, {f.name for f in fields(Sizes)}, f"{where}: sizes")
-    for name, value in sizes.items():
-        counts = value if name == "input_shape" else [value]
-        must(isinstance(counts, list) and all(map(_is_count, counts)), name, value)
-    known = sorted({c.when for c in declared(kind).values() if c.when is not None})
-    must(isinstance(has, list) and has == [part for part in known if part in has], "has", has)
-    must(isinstance(shared, dict), "shared", shared)
-    # What one part shares: all that there is one of in any case, and of the rest all, or nothing.
-    here = {name: c for name, c in columns(kind, has).items() if c.shareable or not c.per_input}
-    parts_shared = {c.when for name, c in here.items() if c.shareable and name in shared}
-    right = {name for name, c in here.items() if not c.per_input or c.when in parts_shared}
-    must(shared.keys() == right, "shared", shared)
-
-
 def _refuse_too_much(cells: Mapping[str, parts.Cell], plan: Plan, what: str) -> None:
     """Refuses parts that would take more memory than a part may."""
     each, rows = parts.bytes_per_row(cells), min(plan.part_rows, plan.inputs)
@@ -366,67 +291,20 @@ def _refuse_too_much(cells: Mapping[str, parts.Cell], plan: Plan, what: str) -> 
         raise InputError(f"{what} can be {max(1, PART_BYTES // each):,} at most for this network, got {rows:,}")
 
 
-def _plan(plan: Any, where: str) -> Plan:
-    """The plan as stored, after a look at what it holds."""
-    where = f"{where}: plan"
-    _must_hold(plan, {"inputs", "part_rows", "data", "settings", "ids", "notes"}, where)
-    ids, data = plan["ids"], plan["data"]
-    if data is not None:
-        _must_hold(data, {"name", "digest", "count", "selection", "labels", "kept"}, f"{where}: data")
-    good = {
-        "inputs": _is_count(plan["inputs"]),
-        "part_rows": _is_count(plan["part_rows"]) and plan["part_rows"] > 0,
-        "data": data is None
-        or (data["kept"] in KEPT and all(type(v) is (int if k == "count" else str) for k, v in data.items())),
-        "settings": plan["settings"] is None or (isinstance(plan["settings"], dict) and _is_shallow(plan["settings"])),
-        "ids": ids is None
-        or (isinstance(ids, list) and len(ids) == plan["inputs"] and all(isinstance(i, str) for i in ids)),
-        "notes": isinstance(plan["notes"], list) and all(isinstance(note, str) for note in plan["notes"]),
-    }
-    for name, fine in good.items():
-        if not fine:
-            raise InputError(f"{where}: {name} cannot be {str(plan[name])[:80]}")
-    return Plan(**plan)
-
-
-def _is_shallow(value: Any, depth: int = _DEEPEST) -> bool:
-    """Whether a JSON value nests no deeper than what reads it can follow."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return depth > 0 and all(_is_shallow(entry, depth - 1) for entry in inner)
-
-
 def _read_shared(path: Path, claim: dict[str, Any], kind: type[Certificates]) -> dict[str, Any]:
     """The shared arrays as tensors, by column."""
     if not claim["shared"]:
         return {}
-    found, sizes = {}, _sizes(claim)
+    found, sizes = {}, stated_sizes(claim)
     with Archive(path) as archive:
         archive.must_hold_only({f"{name}.npy" for name in claim["shared"]})
         for name, stated in claim["shared"].items():
             c = declared(kind)[name]
             array = archive.array(f"{name}.npy", c.kind, (*[1] * c.shareable, *c.shape(sizes)))
-            if _sha256(array) != stated:
+            if sha256_of(array) != stated:
                 raise InputError(f"{path} was changed: the content of {name} does not match its checksum in run.json")
             found[name] = torch.from_numpy(array)
     return found
-
-
-def _sha256(array: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array, BINARY[array.dtype.name]).tobytes()).hexdigest()
-
-
-# --- small things
-
-
-def _must_hold(found: Any, names: set[str], where: str) -> None:
-    if not isinstance(found, dict):
-        raise InputError(f"{where} is damaged: an object was expected, not {found!r}")
-    for name in sorted(names ^ set(found)):
-        raise InputError(f"{where}: the field {name!r} is {'missing' if name in names else 'unknown'}")
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 40
 
 
 def _packages() -> dict[str, str]:

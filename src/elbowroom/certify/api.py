@@ -101,43 +101,61 @@ def certify(
     budget = Budget.of(memory, where)
     task = Task(
         search=Search(
-            net=net,
-            region=shape_of,
-            evaluate=margins_of(bounds, margin, budget),
-            solver=solver,
-            delta=float(delta),
+            net=net, region=shape_of, evaluate=margins_of(bounds, margin, budget), solver=solver, delta=float(delta),
             prior=None if prior is None else _mean_shape(prior, net, shape_of).to(where),
         ),
-        told_labels=labels is not None,
-        told_spec=spec is not None,
+        told_labels=labels is not None, told_spec=spec is not None, deployed=deployed, dtype=PRECISIONS[precision],
         hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(),
-        deployed=deployed,
-        dtype=PRECISIONS[precision],
-    )
+    )  # fmt: skip
     space = space_of(net, points, domain, frozen, importance, max_eps)
     if deployed:
         points = _as_executed(points, space)
     work64 = net.cast(torch.float64, where)
     outputs = _inparts_of(lambda part: work64.values(part)[-1], points)
+    chosen, spec = _what_stays(net, outputs, labels, spec)
+    sizes = sizes_of(net, None if spec is None else spec.group)
+    found = blank_rows(Certificates, sizes, points.cpu(), parts_of(shape_of))
+    rows = net.n_outputs - 1 if spec is None else spec.rows.shape[1]
+    size = batch or budget.batch(net, where, bounds != "simple", rows)
+    _fill(found, task, points, outputs, chosen, spec, space, size, started)
+    if network_hash(net) != settings["network_hash"]:
+        raise InputError("the network's parameters were changed while it was being certified; certify it again")
+    if spec is not None:
+        stated = spec.cast(torch.float64, "cpu")
+        found.update(spec_rows=stated.rows, spec_offset=stated.offset, spec_group=stated.group)
+    return _collect(found, net, shape_of, space if domain is not None else None, settings)
+
+
+def _what_stays(
+    net: Network, outputs: Tensor, labels: Array | None, spec: Specification | None
+) -> tuple[Tensor, Specification | None]:
+    """The labels that must stay, `b`, -1 where a specification says what must; and that, in float64."""
+    where = outputs.device
     if spec is None:
-        chosen = net.decide(outputs) if labels is None else labels_of(net, labels, len(points)).to(where)
+        chosen = net.decide(outputs) if labels is None else labels_of(net, labels, len(outputs)).to(where)
         check_labels(chosen, net.n_outputs)
         warn_near_chance(net, outputs, None if labels is None else chosen)
-    else:
-        if labels is not None:
-            raise InputError("give labels or spec, not both")
-        spec.check_fits(len(points), net)
-        spec = spec.cast(torch.float64, where)
-        chosen = torch.full((len(points),), -1, device=where)
+        return chosen, None
+    if labels is not None:
+        raise InputError("give labels or spec, not both")
+    spec.check_fits(len(outputs), net)
+    return torch.full((len(outputs),), -1, device=where), spec.cast(torch.float64, where)
+
+
+def _fill(
+    found: dict[str, Any], task: Task, points: Tensor, outputs: Tensor, chosen: Tensor, spec: Specification | None,
+    space: Space, size: int, started: float,
+) -> None:  # fmt: skip
+    """Writes what the task finds into the columns, `size` inputs at a time, fewer where memory does not suffice.
+
+    `points`: `b x *input_shape`; `outputs`: `b x k`; `chosen`: `b`; `started`: when the work began.
+    """
+    net, where, first = task.search.net, points.device, 0
 
     def part_of_spec(index: Tensor) -> Specification:
         # Of labels only now: with many classes those of all inputs take more memory than the work does.
         return spec.part(index) if spec is not None else label_stays(chosen[index], net.n_outputs, net.decision)
 
-    sizes = sizes_of(net, None if spec is None else spec.group)
-    found = blank_rows(Certificates, sizes, points.cpu(), parts_of(shape_of))
-    rows = net.n_outputs - 1 if spec is None else spec.rows.shape[1]
-    size, first = batch or budget.batch(net, where, bounds != "simple", rows), 0
     while first < len(points):
         index = torch.arange(first, min(first + size, len(points)), device=where)
         try:
@@ -151,12 +169,6 @@ def certify(
         started = _stamp(part, started)
         write_rows(found, part, first)
         first += len(index)
-    if network_hash(net) != settings["network_hash"]:
-        raise InputError("the network's parameters were changed while it was being certified; certify it again")
-    if spec is not None:
-        stated = spec.cast(torch.float64, "cpu")
-        found.update(spec_rows=stated.rows, spec_offset=stated.offset, spec_group=stated.group)
-    return _collect(found, net, shape_of, space if domain is not None else None, settings)
 
 
 @in_own_modes

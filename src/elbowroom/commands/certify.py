@@ -94,7 +94,14 @@ def certify(
         print_json(summary)
     elif not quiet:
         show_summary(summary)
-    if not outcome.complete:
+    return _status(outcome.complete, summary, out)
+
+
+def _status(complete: bool, summary: dict[str, Any], out: Path) -> int:
+    """The exit status, and what it means where it is not 0."""
+    from elbowroom.runs.status import how_to_go_on
+
+    if not complete:
         print(
             f"elbowroom: stopped at {summary['done']:,} of {summary['inputs']:,} inputs, all saved; go on with: "
             f"{how_to_go_on(out)}",

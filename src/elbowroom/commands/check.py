@@ -43,12 +43,12 @@ def check(
     from elbowroom.certificates.store import Run
     from elbowroom.report.checks import as_json, show
     from elbowroom.report.plain import print_json
-    from elbowroom.report.progress import proving
+    from elbowroom.report.progress import Meter
     from elbowroom.runs.check import check_run
 
     opened = Run.open(run)
-    with proving(opened.plan.inputs) as advance:
-        outcome = check_run(opened, network, arithmetic, deployed, model, progress=advance, **given)
+    with Meter(opened.plan.inputs, title="proving again", step="batch") as meter:
+        outcome = check_run(opened, network, arithmetic, deployed, model, progress=meter.add, **given)
     code = EXIT_STATUS[outcome.verdict]
     if json:
         print_json(as_json(outcome, code))

@@ -56,7 +56,7 @@ def train(
     """Train a network, normally or against PGD, and save it in one file; the defaults are the paper's authors'."""
     from elbowroom.machine.device import usable_device
     from elbowroom.network.file import SUFFIX, save_network
-    from elbowroom.report.progress import training
+    from elbowroom.report.progress import Meter
     from elbowroom.training.sets import as_network, training_data
     from elbowroom.training.train import ACTIVATIONS, PGD, accuracy_under
     from elbowroom.training.train import train as fit
@@ -84,11 +84,11 @@ def train(
     say(f"{images.name}: {sizes}; {layers}, {activation}")
     say(f"{epochs} epochs in batches of {batch}, rate {rate:g}, weight decay {weight_decay:g}{against}; on {where}")
     started = time.perf_counter()
-    with training(epochs, quiet) as progress:
+    with Meter(epochs, "epoch", quiet=quiet) as meter:
         model, report = fit(
             hidden, images, channels=maps, activation=ACTIVATIONS[activation], epochs=epochs, rate=rate,
             weight_decay=weight_decay, batch=batch, adversary=adversary, decay_rate=decay_rate, seed=seed, device=where,
-            progress=progress,
+            progress=meter.advance,
         )  # fmt: skip
     say(f"trained in {time.perf_counter() - started:.1f} s; the last epoch's mean loss was {report.losses[-1]:.4g}")
     by = adversary or PGD(2 * _ATTACK, steps, step)

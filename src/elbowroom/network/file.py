@@ -16,7 +16,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from torch import Tensor
 from elbowroom.errors import InputError
 from elbowroom.files import TYPES, Archive, canonical_json, digest, parse_json, write_archive
 from elbowroom.network import operations as ops
+from elbowroom.network.encoding import DECODE, decode_shape, exact, plain_fields
 from elbowroom.network.graph import About, Graph, Network, Node, Origin
 
 SUFFIX = ".elbowroom"
@@ -51,11 +52,11 @@ def network_hash(net: Network) -> str:
     found: list[str] = []
     for node in net.nodes:
         parameters = {
-            field: {"shape": list(t.shape), "sha256": hashlib.sha256(_exact(t, node, field).tobytes()).hexdigest()}
+            field: {"shape": list(t.shape), "sha256": hashlib.sha256(exact(t, node, field).tobytes()).hexdigest()}
             for field, t in node.op.tensors().items()
         }
         # A node is known by what it computes from what, which does not depend on its number.
-        described = [node.op.name, _plain_fields(node), parameters, [found[j] for j in node.inputs]]
+        described = [node.op.name, plain_fields(node), parameters, [found[j] for j in node.inputs]]
         found.append(digest(described))
     return digest([FORMAT, found[-1], net.decision])
 
@@ -77,7 +78,7 @@ def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
         for field, t in node.op.tensors().items():
             # Types NumPy lacks, and integers, are held exactly by a wider one.
             small = t.dtype in (torch.float16, torch.bfloat16, torch.float32)
-            array = _exact(t, node, field).astype(np.float32 if small else np.float64)
+            array = exact(t, node, field).astype(np.float32 if small else np.float64)
             arrays[_entry_of(k, field)] = array
             parameters[field] = {"type": array.dtype.name, "shape": list(array.shape)}
         nodes.append(
@@ -86,7 +87,7 @@ def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
                 "operation": node.op.name,
                 "inputs": list(node.inputs),
                 "shape": list(node.shape),
-                "fields": _plain_fields(node),
+                "fields": plain_fields(node),
                 "parameters": parameters,
             }
         )
@@ -176,52 +177,6 @@ def load_network(path: str | os.PathLike[str]) -> Network:
     return net
 
 
-# --- writing
-
-
-def _exact(t: Tensor, node: Node, field: str) -> np.ndarray:
-    """The parameter as float64 numbers, little end first; refused where those cannot be the same numbers."""
-    wide = t.detach().to(device="cpu", dtype=torch.float64)
-    if not torch.equal(wide.to(t.dtype), t.detach().cpu()):
-        raise InputError(f"node {node.name}: {field} holds numbers that float64 cannot hold")
-    return np.asarray(wide.numpy(), dtype="<f8", order="C")
-
-
-def _plain_fields(node: Node) -> dict[str, Any]:
-    """The fields that are not tensors, as JSON holds them."""
-    found = {}
-    for field in fields(node.op):
-        value = getattr(node.op, field.name)
-        if isinstance(value, Tensor) or (value is None and "Tensor" in str(field.type)):
-            continue
-        try:
-            found[field.name] = _ENCODE[str(field.type)](value)
-        except (KeyError, TypeError, ValueError):
-            raise InputError(f"node {node.name}: {field.name} = {value!r} has no place in a network file") from None
-    return found
-
-
-def _encode_float(value: Any) -> float | str:
-    number = float(value)
-    if math.isnan(number):
-        raise ValueError("NaN")
-    return number if math.isfinite(number) else str(number)  # JSON has no infinity
-
-
-def _encode_shape(value: Any) -> list[int]:
-    return [int(n) for n in value]
-
-
-_ENCODE: dict[str, Callable[[Any], Any]] = {
-    "int": int,
-    "bool": bool,
-    "float": _encode_float,
-    "float | Tensor": _encode_float,
-    "Shape": _encode_shape,
-    "tuple[float, ...]": lambda value: [_encode_float(v) for v in value],
-}
-
-
 def _entry_of(node: int, field: str) -> str:
     return f"parameters/{node}.{field}.npy"
 
@@ -274,7 +229,7 @@ def _read_nodes(archive: Archive, nodes: list[Any], decision: str, about: About,
         names.add(name)
         at = f"{at} ({name})"
         op = _read_operation(archive, k, found, entries, at)
-        shape, inputs = _decode_shape(found["shape"], f"{at}: shape"), found["inputs"]
+        shape, inputs = decode_shape(found["shape"], f"{at}: shape"), found["inputs"]
         if not all(type(j) is int and 0 <= j < k for j in inputs) or bool(inputs) != bool(k):
             raise InputError(f"{at}: inputs must be numbers of earlier nodes, got {inputs!r}")
         if isinstance(op, ops.Input) != (k == 0):
@@ -318,10 +273,10 @@ def _read_operation(archive: Archive, k: int, found: dict[str, Any], entries: se
             if group == "parameters":
                 values[name] = _read_parameter(archive, _entry_of(k, name), value, where)
                 entries.add(_entry_of(k, name))
-            elif str(field.type) not in _DECODE:
+            elif str(field.type) not in DECODE:
                 raise InputError(f"{where} must be a parameter, got {value!r}")
             else:
-                values[name] = _DECODE[str(field.type)](value, where)
+                values[name] = DECODE[str(field.type)](value, where)
     for name, field in declared.items():
         optional = "None" in str(field.type) and field.default is not MISSING
         if name not in values and not optional:
@@ -339,53 +294,10 @@ def _read_parameter(archive: Archive, entry: str, found: Any, where: str) -> Ten
     _must_be(found, {"type": str, "shape": list}, where)
     if found["type"] not in TYPES:
         raise InputError(f"{where}: the type {found['type']!r} is unknown; parameters are {' or '.join(TYPES)}")
-    array = archive.array(entry, found["type"], _decode_shape(found["shape"], f"{where}: shape"))
+    array = archive.array(entry, found["type"], decode_shape(found["shape"], f"{where}: shape"))
     if not np.isfinite(array).all():
         raise InputError(f"{where} holds NaN or infinite values")
     return torch.from_numpy(array)
-
-
-def _decode_int(value: Any, where: str) -> int:
-    if type(value) is not int or abs(value) >= 1 << 62:
-        raise InputError(f"{where} must be a whole number, got {value!r}")
-    return value
-
-
-def _decode_bool(value: Any, where: str) -> bool:
-    if type(value) is not bool:
-        raise InputError(f"{where} must be true or false, got {value!r}")
-    return value
-
-
-def _decode_float(value: Any, where: str) -> float:
-    if type(value) is float or value in ("inf", "-inf"):
-        return float(value)
-    raise InputError(f"{where} must be a number with a decimal point, got {value!r}")
-
-
-def _decode_shape(value: Any, where: str) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        raise InputError(f"{where} must be a list of whole numbers, got {value!r}")
-    return tuple(_decode_int(n, where) for n in value)
-
-
-def _decode_floats(value: Any, where: str) -> tuple[float, ...]:
-    if not isinstance(value, list):
-        raise InputError(f"{where} must be a list of numbers, got {value!r}")
-    found = tuple(_decode_float(v, where) for v in value)
-    if not all(map(math.isfinite, found)):
-        raise InputError(f"{where} must be finite")
-    return found
-
-
-_DECODE: dict[str, Callable[[Any, str], Any]] = {
-    "int": _decode_int,
-    "bool": _decode_bool,
-    "float": _decode_float,
-    "float | Tensor": _decode_float,
-    "Shape": _decode_shape,
-    "tuple[float, ...]": _decode_floats,
-}
 
 
 def most_numbers(op: ops.Operation, shapes: list[ops.Shape]) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from elbowroom.analyse import correlation, neighbour_correlation
-from elbowroom.paper.compute import WAYS
+from elbowroom.paper.certified import WAYS
 from elbowroom.paper.findings import Finding, image_shape, pairs
 from elbowroom.paper.tables import Column, Table, number, percent
 

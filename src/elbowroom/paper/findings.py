@@ -1,4 +1,4 @@
-"""What `elbowroom.paper.compute` found, read back: a `Finding` per model, a `Summary` per way of certifying."""
+"""What was found of the models, read back from their runs: a `Finding` per model, a `Summary` per way of certifying."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from elbowroom.certificates.result import STATUSES
-from elbowroom.paper.compute import WAYS, read_npz
+from elbowroom.paper.certified import WAYS, held_of
+from elbowroom.paper.compute import read_npz
 from elbowroom.paper.models import TAU, TITLES, Model, Size
 
 _CERTIFIED = STATUSES.index("certified")
@@ -56,7 +57,8 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """Of one model, in the size it was computed in. `training`, `analysis`: what their files hold."""
+    """Of one model, in the size it was computed in. `training`, `analysis`: what their files hold; `held`: by way, what
+    is known of every input, see `elbowroom.paper.certified.held_of`."""
 
     model: Model
     training: dict[str, Any]
@@ -100,8 +102,8 @@ def read(out: Path, size: Size, models: Iterable[Model]) -> list[Finding]:
         training = out / "models" / f"{own.name}.json"
         if not training.exists():
             continue
-        ways = {way: out / "certified" / own.name / f"{way}.npz" for way in WAYS}
-        held = {way: read_npz(path) for way, path in ways.items() if path.exists()}
+        ways = {way: held_of(out, own.name, way) for way in WAYS}
+        held = {way: columns for way, columns in ways.items() if columns is not None}
         facts, arrays = (out / "analysis" / f"{own.name}.{kind}" for kind in ("json", "npz"))
         analysis = {**json.loads(facts.read_text()), **read_npz(arrays)} if facts.exists() else None
         found.append(Finding(own, json.loads(training.read_text()), held, analysis))

@@ -90,8 +90,9 @@ class Size:
     `shrink`: hidden widths of the paper -> widths used. `n_train`: training images at most. `recipes`: by data set, or
     for "two classes"; `recipe`: of the others. `adversary`: of the robust models. `inputs`: of the test set, certified;
     `every`: up to so many with the paper's bounds, for the cosines (None: all). `lagrangian`: inputs certified with the
-    paper's own solver, of `steps` steps. `maps`: inputs of a model of two
-    classes.
+    paper's own solver, of `steps` steps. `maps`: inputs of a model of two classes. `plane`: epochs of the network of
+    points in the plane. `toys`: small random networks whose bounds are counted. `few`: inputs at most of experiments
+    beyond the paper's.
     """
 
     name: str
@@ -105,6 +106,9 @@ class Size:
     lagrangian: int = 100
     steps: int = 400
     maps: int = 20
+    plane: int = 1500
+    toys: int = 200
+    few: int = 200
     shrink: dict[int, int] = field(default_factory=dict)
 
     def recipe_of(self, model: Model) -> Recipe:
@@ -135,10 +139,13 @@ QUICK = Size(
     lagrangian=6,
     steps=100,
     maps=6,
+    plane=400,
+    toys=40,
+    few=20,
     shrink={100: 32, 300: 48, 500: 64, 1024: 64},
 )
 TINY = replace(
     QUICK, name="tiny", recipe=Recipe(epochs=8, batch=50, rate=1e-2), recipes={}, n_train=600, inputs=6, every=9,
-    lagrangian=2, steps=8, maps=8, shrink={100: 16, 300: 18, 500: 20, 1024: 20},
+    lagrangian=2, steps=8, maps=8, plane=60, toys=4, few=6, shrink={100: 16, 300: 18, 500: 20, 1024: 20},
 )  # fmt: skip
 SIZES = {size.name: size for size in (FULL, LARGE_BATCHES, QUICK, TINY)}

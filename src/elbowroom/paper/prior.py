@@ -1,28 +1,22 @@
 """Is the mean direction of earlier regions a good start for new inputs, as the paper expects? Measured.
 
-    python -m elbowroom.paper.prior OUT --data-dir DIR [--inputs 200] [--size full]
-
-OUT holds the models of `elbowroom.paper.compute`; the table goes to OUT/tables/prior.md and prior.csv. One
-thread; seconds are of processor time.
+`elbowroom reproduce prior`: with the models of the main table; the table goes to tables/prior.md and prior.csv. One
+thread; seconds are of processor time. The runner has no setting for a prior, so that the certificates are found by
+`certify`, and saved as runs.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from elbowroom.certificates.result import Certificates
 from elbowroom.certify.api import certify
-from elbowroom.data.embedded import Dataset
-from elbowroom.errors import ElbowroomError, InputError
-from elbowroom.network.file import load_network
-from elbowroom.network.graph import Network
-from elbowroom.paper.compute import Source, source_of
-from elbowroom.paper.models import FULL, MAIN, SIZES, Model, Size
+from elbowroom.paper.bench import Bench, network
+from elbowroom.paper.certified import save_once
+from elbowroom.paper.models import Model
 from elbowroom.paper.tables import Column, Table, number, percent
+from elbowroom.report.progress import Meter
 from elbowroom.search.regions.box import Box
 from elbowroom.search.regions.l1 import L1
 from elbowroom.search.solvers.sequential import Sequential
@@ -38,76 +32,55 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "l1": {"region": L1()},
 }
+_DELTA: dict[str, Any] = {"delta": 1e-4}  # the paper's
 GRADIENTS = (0, 1, 2, 4)
 
 
-def prior_table(
-    out: Path,
-    size: Size,
-    source: Source,
-    models: Sequence[Model] = MAIN[:2],
-    inputs: int = 200,
-) -> Table:
+def prior_table(bench: Bench, models: Sequence[Model]) -> Table:
     """Sizes and work with and without the prior, for several limits on the number of gradients."""
+    bench.claim()
     rows: list[list[Any]] = []
     for model in models:
-        path = out / "models" / f"{size.of(model).name}.elbowroom"
-        if not path.exists():
-            raise InputError(f"{path} is not there; compute the models first")
-        net, (data, _) = load_network(path), source(model)
-        for case, arguments in CASES.items():
+        for case in CASES:
             with one_thread():
-                rows += [[size.of(model).name, case, *row] for row in _measured(net, data, arguments, inputs)]
+                rows += [[bench.size.of(model).name, case, *row] for row in _measured(bench, model, case)]
     columns = (
         Column("model"), Column("certified with"), Column("start"), Column("gradients at most"),
         Column("non-uniform", number(5)), Column("of the default's %", percent(2)), Column("evaluations", number(1)),
         Column("gradients", number(2)), Column("CPU s per input", number(3)),
     )  # fmt: skip
     note = (
-        f"{inputs} test images; the prior is learned from {LEARNED_FROM} training images. Means over the certified; "
-        "evaluations include the uniform baseline. The default: no prior, 4 gradients at most."
+        f"{bench.size.few} test images; the prior is learned from {LEARNED_FROM} training images. Means over the "
+        "certified; evaluations include the uniform baseline. The default: no prior, 4 gradients at most."
     )
     return Table("prior", columns, rows, note)
 
 
-def _measured(net: Network, data: Dataset, arguments: dict[str, Any], inputs: int) -> list[list[Any]]:
-    def images(x: Any) -> Any:
-        return x.reshape(-1, *net.input_shape)
+def _measured(bench: Bench, model: Model, case: str) -> list[list[Any]]:
+    net, (data, _) = network(bench, model), bench.data(model)
+    name = bench.size.of(model).name
 
-    arguments = {"delta": 1e-4, **arguments}  # the paper's
-    learned = certify(net, images(data.x_train[:LEARNED_FROM]), data.y_train[:LEARNED_FROM], **arguments)
-    found: list[list[Any]] = []
+    def found(way: str, x: Any, y: Any, **told: Any) -> Certificates:
+        def make() -> Certificates:
+            with Meter(None, title=f"{name}: {way}"):
+                return certify(
+                    net, x.reshape(-1, *net.input_shape), y, delta=1e-4, **CASES[case], **told
+                )  # the paper's
+
+        return save_once(bench, name, way, make)
+
+    slug = "prior-" + "".join(c if c.isalnum() else "-" for c in case.replace(",", "").replace("'", ""))
+    few = bench.size.few
+    learned = found(f"{slug}-learned", data.x_train[:LEARNED_FROM], data.y_train[:LEARNED_FROM])
+    rows: list[list[Any]] = []
     for start, prior in (("uniform", None), ("prior", learned)):
         for most in GRADIENTS if prior is not None else GRADIENTS[1:]:
-            began = time.process_time()
-            certs = certify(
-                net, images(data.x_test[:inputs]), data.y_test[:inputs], solver=Sequential(gradients=most), prior=prior,
-                **arguments,
+            certs = found(
+                f"{slug}-{start}-{most}", data.x_test[:few], data.y_test[:few], solver=Sequential(gradients=most),
+                prior=prior,
             )  # fmt: skip
-            seconds = (time.process_time() - began) / inputs
             good = certs.certified
             means = [float(getattr(certs, n)[good].double().mean()) for n in ("geomean", "evaluations", "gradients")]
-            found.append([start, most, *means, seconds])
-    default = next(row[2] for row in found if row[:2] == ["uniform", GRADIENTS[-1]])
-    return [[*row[:3], row[2] / default, *row[3:]] for row in found]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m elbowroom.paper.prior", description=__doc__.split("\n")[0])
-    parser.add_argument("out", type=Path, help="folder with the models")
-    parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--inputs", type=int, default=200)
-    parser.add_argument("--size", choices=SIZES, default=FULL.name)
-    given = parser.parse_args(arguments)
-    try:
-        table = prior_table(given.out, SIZES[given.size], source_of(given.data_dir), inputs=given.inputs)
-    except ElbowroomError as error:
-        print(f"prior: {error}", file=sys.stderr)
-        return 2
-    table.write(given.out / "tables")
-    print(table.markdown())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            rows.append([start, most, *means, float(certs.seconds.mean())])
+    default = next(row[2] for row in rows if row[:2] == ["uniform", GRADIENTS[-1]])
+    return [[*row[:3], row[2] / default, *row[3:]] for row in rows]

@@ -1,34 +1,26 @@
-"""Tables and figures from what `elbowroom.paper.compute` found.
-
-    python -m elbowroom.paper.render OUT [--size full] [--docs docs/results.md]
-
-Writes tables/NAME.md and NAME.csv, and figures/NAME.png and NAME.svg, into OUT. With --docs, the tables also go to
-their places in that page, and the figures (PNG) it shows into a folder figures beside it; of another size than full
-only the tables, to places named NAME-SIZE.
-"""
+"""Tables and figures from what was computed: tables/NAME.md and NAME.csv, figures/NAME.png and NAME.svg; and a page
+that shows them."""
 
 from __future__ import annotations
 
-import argparse
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from elbowroom.errors import ElbowroomError, InputError
+from elbowroom.errors import InputError
 from elbowroom.paper.compare import TABLES, claims
 from elbowroom.paper.figures import histogram_figures, map_figures, ranking_figure
 from elbowroom.paper.findings import read
-from elbowroom.paper.models import BINARY, FULL, MAIN, SIZES, Size
+from elbowroom.paper.models import BINARY, FULL, MAIN, Size
 from elbowroom.paper.tables import fill
 
 SMALLER = "**Smaller networks than the paper's, whose figures stand beside them: this shows that it works, no more.**"
 PARTS = ("table1", "table2", "histograms", "bounding-maps")
 
 
-def render(out: Path, size: Size, parts: Sequence[str] = PARTS) -> list[Path]:
-    """Writes tables and figures of what is there; returns the files.
+def render(out: Path, size: Size, parts: Sequence[str] = PARTS, figures: bool = True) -> list[Path]:
+    """Writes tables and (`figures`) figures of what is there; returns the files.
 
     `parts`: "table1" (the main table and all that belongs to it), "table2" (cosines and dimensions), "histograms",
     "bounding-maps".
@@ -44,9 +36,9 @@ def render(out: Path, size: Size, parts: Sequence[str] = PARTS) -> list[Path]:
             if size.shrink:
                 table = replace(table, note=f"{SMALLER} {table.note}".rstrip())
             files += table.write(out / "tables")
-    if "histograms" in parts:
+    if "histograms" in parts and figures:
         files += [*histogram_figures(out, main), *ranking_figure(out, main)]
-    if "bounding-maps" in parts:
+    if "bounding-maps" in parts and figures:
         files += map_figures(out, binary)
     path = out / "tables" / "claims.md"
     text = claims(main, binary) + (f"\n\n{SMALLER}" if size.shrink else "")
@@ -55,7 +47,8 @@ def render(out: Path, size: Size, parts: Sequence[str] = PARTS) -> list[Path]:
 
 
 def into_docs(out: Path, size: Size, page: Path) -> list[str]:
-    """Puts the tables into their places in a page, and its figures beside it; the names of the places filled."""
+    """Puts the tables into their places in a page, and the figures (PNG) it shows into a folder figures beside it; of
+    another size than full only the tables, to places named NAME-SIZE. Returns the names of the places filled."""
     suffix = "" if size is FULL else f"-{size.name}"
     files = sorted((out / "tables").glob("*.md"))
     parts = {path.stem + suffix: path.read_text(encoding="utf-8").rstrip() for path in files}
@@ -67,24 +60,3 @@ def into_docs(out: Path, size: Size, page: Path) -> list[str]:
             if f"figures/{path.name})" in text:
                 shutil.copyfile(path, figures / path.name)
     return fill(page, parts)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m elbowroom.paper.render", description=__doc__.split("\n")[0])
-    parser.add_argument("out", type=Path, help="folder with what was computed")
-    parser.add_argument("--size", choices=SIZES, default=FULL.name)
-    parser.add_argument("--docs", type=Path, help="page whose tables are to be filled in")
-    given = parser.parse_args(arguments)
-    try:
-        for file in render(given.out, SIZES[given.size]):
-            print(f"wrote {file}")
-        if given.docs is not None:
-            print(f"{given.docs}: filled in {', '.join(into_docs(given.out, SIZES[given.size], given.docs))}")
-    except ElbowroomError as error:
-        print(f"render: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,81 +5,142 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from elbowroom.errors import InputError
 from elbowroom.machine.device import usable_device
-from elbowroom.paper.compute import WAYS, Bench, compute, source_of
-from elbowroom.paper.models import BINARY, FULL, MAIN, QUICK, Size
-from elbowroom.paper.render import PARTS, render
+from elbowroom.paper.bench import Bench, source_of
+from elbowroom.paper.certified import WAYS
+from elbowroom.paper.compute import compute
+from elbowroom.paper.models import BINARY, FULL, MAIN, SIZES, Model
+from elbowroom.paper.prior import prior_table
+from elbowroom.paper.render import PARTS, into_docs, render
+from elbowroom.paper.synthetic import synthetic, table
+from elbowroom.paper.tables import Table
+from elbowroom.paper.toy_bounds import toy_bounds
+from elbowroom.paper.variants import VARIANTS, measure
+from elbowroom.paper.variants import table as variants_table
 from elbowroom.report.plot import need_matplotlib
+from elbowroom.runs.interrupt import on_signals
 from elbowroom.training.train import one_thread
 
 EXPERIMENTS = ("synthetic", *PARTS, "toy-bounds")
+BEYOND = ("variants", "prior")  # not the paper's, and not among "all"
+_STOPPING = "stopping when what is in progress is done; once more to stop at once and lose that"
 
 
 def reproduce_command(
     experiment: str,
     out: Path,
     *,
-    data_dir: Path | None = None,
-    quick: bool = False,
+    data_dir: Path | str | None = None,
+    size: str = FULL.name,
+    models: str = "*",
+    minutes: float | None = None,
+    figures: bool = True,
+    docs: Path | None = None,
     device: str | None = None,
 ) -> list[Path]:
-    """Runs one of `EXPERIMENTS`, or "all"; prints what it finds, writes tables and figures; their files.
+    """Runs one of `EXPERIMENTS` or `BEYOND`, or "all"; prints what it finds, writes tables and figures; their files.
 
-    Trained models and certified inputs in `out` are used again. `quick`: small networks, few inputs: whether it all
-    works, in some minutes on two cores. `device`: default, a GPU if there is one.
+    What is in `out` already is used again. `size`: one of `SIZES`; "quick" shows in some minutes on two cores that it
+    all works. `models`: only those whose names match, patterns with commas between them. `minutes`: after which to
+    stop, in good order, with `Stopped`, as Ctrl-C does. `figures`: False for tables alone, which need no matplotlib.
+    `docs`: a page whose tables are to be filled in. `device`: default, a GPU if there is one.
     """
-    if experiment not in (*EXPERIMENTS, "all"):
-        raise InputError(f"unknown experiment {experiment!r}; choose one of {', '.join(EXPERIMENTS)}, or all")
+    if experiment not in (*EXPERIMENTS, *BEYOND, "all"):
+        known = ", ".join((*EXPERIMENTS, *BEYOND))
+        raise InputError(f"unknown experiment {experiment!r}; choose one of {known}, or all")
+    if size not in SIZES:
+        raise InputError(f"unknown size {size!r}; choose one of {', '.join(SIZES)}")
     wanted = EXPERIMENTS if experiment == "all" else (experiment,)
-    need_matplotlib()
-    size = QUICK if quick else FULL
-    parts = [name for name in wanted if name in PARTS]
-    if parts and data_dir is None:
+    if set(wanted) - {"synthetic", "toy-bounds"} and data_dir is None:
         raise InputError(f"{experiment} needs `data_dir`, the folder that holds MNIST, FashionMNIST and SVHN")
-    started = time.perf_counter()
-    files: list[Path] = []
-    if "synthetic" in wanted:
-        files += _synthetic(out, quick)
-    if "toy-bounds" in wanted:
-        files += _toy_bounds(out, quick)
-    if parts and data_dir is not None:
-        files += _images(out, size, parts, data_dir, device)
+    if figures:
+        need_matplotlib()
+    started = time.monotonic()
+    with on_signals(_STOPPING) as asked:
+        bench = Bench(
+            out, SIZES[size], source_of(data_dir), usable_device(device), say=_say,
+            stop=lambda: asked() or (minutes is not None and time.monotonic() - started > 60 * minutes),
+        )  # fmt: skip
+        with nullcontext() if bench.size.n_train is None else one_thread():
+            files = _done(bench, wanted, models.split(","), figures)
     for file in files:
         print(f"wrote {file}")
-    print(f"{time.perf_counter() - started:.0f} s")
+    if docs is not None:
+        print(f"{docs}: filled in {', '.join(into_docs(out, bench.size, docs))}")
+    print(f"{time.monotonic() - started:.0f} s")
     return files
 
 
-def _images(out: Path, size: Size, parts: Sequence[str], data_dir: Path, device: str | None) -> list[Path]:
+def _done(bench: Bench, wanted: Sequence[str], patterns: Sequence[str], figures: bool) -> list[Path]:
+    files: list[Path] = []
+    if "synthetic" in wanted:
+        files += _synthetic(bench, figures)
+    if "toy-bounds" in wanted and figures:  # which is a figure, with counts
+        files += _toy_bounds(bench)
+    parts = [name for name in wanted if name in PARTS]
+    if parts:
+        files += _images(bench, parts, patterns, figures)
+    if "variants" in wanted:
+        files += _variants(bench, patterns)
+    if "prior" in wanted:
+        two = {bench.size.of(m).name: m for m in MAIN[:2]}
+        files += _table(bench.out, prior_table(bench, _matching(two, patterns)))
+    return files
+
+
+def _images(bench: Bench, parts: Sequence[str], patterns: Sequence[str], figures: bool) -> list[Path]:
     """The experiments on images."""
-    where = usable_device(device)
-    if size is FULL and where.type == "cpu":
-        print("without a GPU this takes days; --quick shows in minutes that it works", flush=True)
+    size = bench.size
+    if size is FULL and bench.device.type == "cpu":
+        bench.say("without a GPU this takes days; --quick shows in minutes that it works")
     models = (MAIN if set(parts) - {"bounding-maps"} else ()) + (BINARY if "bounding-maps" in parts else ())
-    bench = Bench(out, size, source_of(data_dir), where, say=lambda text: print(text, flush=True))
-    with nullcontext() if size is FULL else one_thread():
-        compute(bench, models, tuple(WAYS) if "table1" in parts else ("sequential",))
-    files = render(out, size, parts)
-    print((out / "tables" / "claims.md").read_text(encoding="utf-8"))
+    chosen = _matching({size.of(m).name: m for m in models}, patterns)
+    compute(bench, chosen, tuple(WAYS) if "table1" in parts else ("sequential",))
+    files = render(bench.out, size, parts, figures)
+    print((bench.out / "tables" / "claims.md").read_text(encoding="utf-8"))
     return files
 
 
-def _synthetic(out: Path, quick: bool) -> list[Path]:
-    from elbowroom.paper.synthetic import synthetic, table
-
-    result = synthetic(out / "figures", epochs=400 if quick else 1500)
-    return [*_text(out, "synthetic", table(result)), *result["files"]]
+def _matching(named: dict[str, Model], patterns: Sequence[str]) -> list[Model]:
+    return [named[name] for name in _names(list(named), patterns)]
 
 
-def _toy_bounds(out: Path, quick: bool) -> list[Path]:
-    from elbowroom.paper.toy_bounds import toy_bounds
+def _names(known: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    found = [name for name in known if any(fnmatchcase(name, pattern.strip()) for pattern in patterns)]
+    if not found:
+        raise InputError(f"`models`: {','.join(patterns)} matches none; there are {', '.join(known)}")
+    return found
 
+
+def _synthetic(bench: Bench, figures: bool) -> list[Path]:
+    result = synthetic(bench, draw=figures)
+    return [*_text(bench.out, "synthetic", table(result)), *result["files"]]
+
+
+def _toy_bounds(bench: Bench) -> list[Path]:
     with one_thread():
-        result = toy_bounds(out / "figures", seeds=40 if quick else 200)
-    return [*_text(out, "toy-bounds", result.table()), *result.files]
+        result = toy_bounds(bench.out / "figures", seeds=bench.size.toys)
+    return [*_text(bench.out, "toy-bounds", result.table()), *result.files]
+
+
+def _variants(bench: Bench, patterns: Sequence[str]) -> list[Path]:
+    variants = {v.name: v.of(bench.size) for v in VARIANTS}
+    for name in _names(list(variants), patterns):
+        measure(bench, variants[name])
+    return _table(bench.out, variants_table(bench.out, list(variants.values())))
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _table(out: Path, made: Table) -> list[Path]:
+    print(made.markdown())
+    return list(made.write(out / "tables"))
 
 
 def _text(out: Path, name: str, text: str) -> list[Path]:

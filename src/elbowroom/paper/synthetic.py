@@ -1,7 +1,5 @@
 """Section 4.1 of the paper: certified boxes in the plane, beside the true decision boundary.
 
-`python -m elbowroom.paper.synthetic --out out/synthetic`
-
 The data are the paper's: 10,000 points of [-1, 1]^2, each with the label of the closest of ten random seeds, 9,000 of
 them to train on; the network is its 2-10-10-10 ReLU network. The paper reports over 99.9 % test accuracy, and does not
 say how it was trained. Here: Adam in batches of 1000, rate 0.05 falling along a cosine, no weight decay. Over forty
@@ -12,69 +10,64 @@ therefore flatters: the share of 100,000 fresh points is printed beside it.
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
-from elbowroom.certify.api import certify
 from elbowroom.data.embedded import Voronoi, voronoi
 from elbowroom.errors import InputError
+from elbowroom.network.file import load_network, save_network
 from elbowroom.network.graph import Network
+from elbowroom.paper.bench import Bench, as_inputs, write_json
+from elbowroom.paper.certified import certify_some
 from elbowroom.readers.load import load
 from elbowroom.report.plot import need_matplotlib, regions_2d
-from elbowroom.search.regions.box import Box, Uniform
-from elbowroom.training.train import accuracy, one_thread, train
+from elbowroom.report.progress import Meter
+from elbowroom.runs.settings import Settings
+from elbowroom.training.train import Report, accuracy, one_thread, train
 
 DATA_SEED, SEED = 4, 0
-METHODS: dict[str, dict[str, Any]] = {
-    "the paper's bounds": {"bounds": "combined", "margin": "logits", "delta": 1e-4},
-    "Elbowroom's default bounds": {"bounds": "adaptive", "margin": "direct", "delta": 1e-4},
+NAME = "synthetic"
+# By title: what its runs are called, and their settings.
+METHODS: dict[str, tuple[str, Settings]] = {
+    "the paper's bounds": ("paper", Settings(bounds="combined", margin="logits", delta=1e-4)),
+    "Elbowroom's default bounds": ("default", Settings(bounds="adaptive", margin="direct", delta=1e-4)),
 }
 
 
-def synthetic(
-    out: Path,
-    *,
-    data_seed: int = DATA_SEED,
-    seed: int = SEED,
-    epochs: int = 1500,
-    n_points: int = 10_000,
-    side: int = 200,
-    progress: Callable[[int], None] | None = None,
-) -> dict[str, Any]:
-    """Trains, certifies 20 test points (two per class), checks every box on a grid, draws the figure into `out`.
+def synthetic(bench: Bench, *, n_points: int = 10_000, side: int = 200, draw: bool = True) -> dict[str, Any]:
+    """Trains, certifies 20 test points (two per class), checks every box on a grid, and (`draw`) draws the figure.
 
-    `side`: points per side of the grid, over each box with its edges and corners. Returns what was found:
-    "network", "train_accuracy", "test_accuracy", "fresh_accuracy" (of 100,000 new points), "seconds", "files", and
-    under "methods" for each way of bounding "uniform" and "regions" (certificates), "uniform_area", "area" (`20` each),
-    "checked" (points) and "violations" (points of another label than the box's; none, or something is wrong).
+    The network is kept in models/synthetic.elbowroom, the certificates in runs/synthetic. `side`: points per side of
+    the grid, over each box with its edges and corners. Returns what was found: "network", "train_accuracy",
+    "test_accuracy", "fresh_accuracy" (of 100,000 new points), "files", and under "methods" for each way of bounding
+    "uniform" and "regions" (certificates), "uniform_area", "area" (`20` each), "checked" (points) and "violations"
+    (points of another label than the box's; none, or something is wrong).
     """
-    started = time.perf_counter()
-    need_matplotlib()
-    data = voronoi(data_seed, n_points)
-    model, report = train(
-        (10, 10), data, epochs=epochs, rate=0.05, weight_decay=0.0, batch=1000, decay_rate=True, seed=seed,
-        progress=progress,
-    )  # fmt: skip
-    net = load(model, input_shape=(2,))
-    x, y = two_per_class(net, data)
+    if draw:
+        need_matplotlib()
+    bench.claim()
+    data = voronoi(DATA_SEED, n_points)
+    net, report = _network(bench, data)
+    rows, inputs = two_per_class(net, data), as_inputs(data, None)
     methods: dict[str, dict[str, Any]] = {}
-    for name, settings in METHODS.items():
-        with one_thread():
-            uniform = certify(net, x, y, region=Uniform(), **settings)
-            regions = certify(net, x, y, region=Box(), **settings)
-        found = [grid_violations(net, certs, side) for certs in (uniform, regions)]
+    for name, (folder, settings) in METHODS.items():
+        certs = {}
+        for kind, region in (("uniform", "uniform"), ("regions", "box")):
+            way = f"{folder}-{region}"
+            told = replace(settings, region=region, indices=rows)
+            with one_thread():
+                certify_some(bench, NAME, way, net, inputs, told)
+            certs[kind] = Certificates.load(bench.out / "runs" / NAME / way)
+        found = [grid_violations(net, each, side) for each in certs.values()]
         methods[name] = {
-            "uniform": uniform,
-            "regions": regions,
-            "uniform_area": _areas(uniform),
-            "area": _areas(regions),
+            **certs,
+            "uniform_area": _areas(certs["uniform"]),
+            "area": _areas(certs["regions"]),
             "checked": sum(checked for checked, _ in found),
             "violations": sum(wrong for _, wrong in found),
         }
@@ -83,21 +76,42 @@ def synthetic(
         gain = f"non-uniform area {mean_gain(m):.2f} times the uniform one (geometric mean)"
         panels[f"{name}:\n{gain}"] = (m["uniform"], m["regions"])
     title = f"Certified boxes of a 2-10-10-10 ReLU network (test accuracy {report.test_accuracy:.1%})"
-    files = regions_2d([Path(out) / f"synthetic.{kind}" for kind in ("png", "svg")], net, panels, title=title)
-    fresh = _fresh(data)
+    paths = [bench.out / "figures" / f"{NAME}.{kind}" for kind in ("png", "svg")]
+    files = regions_2d(paths, net, panels, title=title) if draw else []
     return {
         "network": net,
         "train_accuracy": report.train_accuracy,
         "test_accuracy": report.test_accuracy,
-        "fresh_accuracy": accuracy(net, *fresh),
+        "fresh_accuracy": accuracy(net, *_fresh(data)),
         "methods": methods,
         "files": files,
-        "seconds": time.perf_counter() - started,
     }
 
 
-def two_per_class(net: Network, data: Voronoi, apart: float = 0.3) -> tuple[Tensor, Tensor]:
-    """Two test points of each class that the network gets right, `20 x 2`, and their labels, `20`.
+def _network(bench: Bench, data: Voronoi) -> tuple[Network, Report]:
+    """The trained network and how training went, from their files or by training it."""
+    network, about = (bench.out / "models" / f"{NAME}.{kind}" for kind in ("elbowroom", "json"))
+    if network.exists():
+        held = json.loads(about.read_text())
+        return load_network(network), Report(**{**held, "losses": tuple(held["losses"])})
+    with Meter(bench.size.plane, "epoch", title=f"{NAME}: training") as meter:
+
+        def progress(done: int) -> None:
+            bench.go_on()
+            meter.advance(done)
+
+        model, report = train(
+            (10, 10), data, epochs=bench.size.plane, rate=0.05, weight_decay=0.0, batch=1000, decay_rate=True,
+            seed=SEED, progress=progress,
+        )  # fmt: skip
+    net = load(model, input_shape=(2,))
+    write_json(about, asdict(report))
+    save_network(net, network)
+    return net, report
+
+
+def two_per_class(net: Network, data: Voronoi, apart: float = 0.3) -> list[int]:
+    """The numbers of two test points of each class that the network gets right.
 
     The first ones at least `apart` from all points taken before, so that boxes and numbers do not hide one another;
     where a class has none such, its farthest.
@@ -114,7 +128,7 @@ def two_per_class(net: Network, data: Voronoi, apart: float = 0.3) -> tuple[Tens
                 distance = torch.cdist(data.x_test[usable], data.x_test[rows]).amin(1)
             far = (distance >= apart).nonzero().flatten()
             rows.append(int(usable[far[0] if len(far) else distance.argmax()]))
-    return data.x_test[rows], data.y_test[rows]
+    return rows
 
 
 def grid_violations(net: Network, certs: Certificates, side: int) -> tuple[int, int]:
@@ -169,21 +183,3 @@ def _fresh(data: Voronoi, count: int = 100_000) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(2**31)
     x = 2 * torch.rand(count, 2, generator=generator) - 1
     return x, torch.cdist(x.double(), data.seeds.double()).argmin(1)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m elbowroom.paper.synthetic", description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("out/synthetic"), help="folder for the figure")
-    parser.add_argument("--data-seed", type=int, default=DATA_SEED, help="of the points and their labels")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the training")
-    parser.add_argument("--epochs", type=int, default=1500, help="of the training")
-    given = parser.parse_args(arguments)
-    result = synthetic(given.out, data_seed=given.data_seed, seed=given.seed, epochs=given.epochs)
-    print(table(result))
-    for file in result["files"]:
-        print(f"wrote {file}")
-    print(f"{result['seconds']:.0f} s")
-
-
-if __name__ == "__main__":
-    main()

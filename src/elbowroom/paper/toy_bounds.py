@@ -1,7 +1,5 @@
 """The figure of appendix B: simple, quadratic and combined bounds of small random networks, seen in the output plane.
 
-`python -m elbowroom.paper.toy_bounds --out out/toy-bounds`
-
 The networks are the paper's (2-5-5-2 and 2-10-10-2, ReLU, random weights). How it drew the weights and the input is not
 said; here weights are normal with variance 2 / (inputs of the layer), there are no biases, and the input is uniform
 in [-0.3, 0.3]^2. The seed is one of the most typical of 400: each ratio of areas below is within 0.35 of an
@@ -19,7 +17,6 @@ larger area, by up to 5 %: tighter bounds on a hidden layer also change slopes, 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,19 +228,3 @@ def _draw_panel(ax: Any, panel: Panel) -> None:
 
 
 _SCOPE = 2.2  # a simple box this many times as wide or high as the others would hide them
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m elbowroom.paper.toy_bounds", description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("out/toy-bounds"), help="folder for the figure")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the networks drawn")
-    parser.add_argument("--seeds", type=int, default=200, help="how many networks to count over (0: none)")
-    given = parser.parse_args(arguments)
-    result = toy_bounds(given.out, given.seed, given.seeds)
-    print(result.table())
-    for file in result.files:
-        print(f"wrote {file}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,34 +1,28 @@
 """What the regions' sizes owe to the training: one thing at a time changed, the rest as in the paper.
 
-    python -m elbowroom.paper.variants OUT --data-dir DIR [--only 'mnist-*'] [--inputs 200] [--device cuda]
-
-Each network is trained and certified (the paper's bounds, the first test images), and what was found is kept in
-OUT/variants/NAME.json; the table of what is there goes to OUT/tables/variants.md and variants.csv. A GPU needs some
-minutes, two cores most of a day.
+`elbowroom reproduce variants`: each network is trained and certified (the paper's bounds, the first test images) as the
+paper's are, see `elbowroom.paper.bench` and `certified`; the table goes to tables/variants.md and variants.csv. A GPU
+needs some minutes, two cores most of a day.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from elbowroom.certify.api import certify
 from elbowroom.data.embedded import Dataset
-from elbowroom.errors import ElbowroomError
-from elbowroom.machine.device import usable_device
-from elbowroom.paper.compute import WAYS, first_images, write_json
-from elbowroom.paper.models import TAU, TITLES
+from elbowroom.paper.bench import Bench, as_inputs, trained
+from elbowroom.paper.certified import WAYS, certify_some, held_of
+from elbowroom.paper.findings import Summary
+from elbowroom.paper.models import TAU, TITLES, Model, Recipe, Size
 from elbowroom.paper.tables import Column, Table, number, percent
-from elbowroom.training.sets import as_network, training_data
-from elbowroom.training.train import PGD, train
+from elbowroom.runs.settings import Settings
+from elbowroom.training.train import PGD
+
+_FEW_STEPS = 400
 
 
 @dataclass(frozen=True)
@@ -45,6 +39,14 @@ class Variant:
     weight_decay: float = 1e-4
     images: int | None = None
     adversary: PGD | None = None
+
+    def of(self, size: Size) -> Variant:
+        """The same in another size: small networks, few images, and no more steps than those need."""
+        if size.n_train is None:
+            return self
+        images = min(self.images or size.n_train, size.n_train)
+        widths = tuple(size.shrink.get(w, w) for w in self.widths)
+        return replace(self, widths=widths, images=images, steps=min(self.steps, _FEW_STEPS))
 
     def epochs(self, images: int) -> tuple[int, int]:
         """The whole epochs of so many images that come closest, and the steps they have."""
@@ -81,26 +83,22 @@ VARIANTS = (
 )  # fmt: skip
 
 
-def measure(
-    variant: Variant, data: Dataset, classes: tuple[str, ...], inputs: int, device: torch.device
-) -> dict[str, Any]:
-    """Trains the network and certifies the first `inputs` test images with the paper's bounds."""
-    part = first_images(data, variant.images)
-    module, report = train(
-        variant.widths, part, epochs=variant.epochs(len(part.x_train))[0], rate=variant.rate, batch=variant.batch,
-        weight_decay=variant.weight_decay, adversary=variant.adversary, device=device,
-    )  # fmt: skip
-    net = as_network(module, data, classes)
-    x = data.x_test[:inputs].reshape(-1, *net.input_shape)
-    certs = certify(net, x, data.y_test[:inputs], device=device, **WAYS["sequential"].arguments)
-    good = certs.certified
-    found: dict[str, Any] = {
-        "images": len(part.x_train), "train_accuracy": report.train_accuracy, "test_accuracy": report.test_accuracy,
-        "inputs": inputs, "certified": int(good.sum()),
-    }  # fmt: skip
-    if good.any():
-        found |= {name: float(getattr(certs, name)[good].double().mean()) for name in ("uniform", "geomean", "capped")}
-    return found
+def measure(bench: Bench, variant: Variant) -> None:
+    """Trains the network and certifies the first test images with the paper's bounds, as far as that is not done."""
+    bench.claim()
+    model = Model(variant.data, variant.widths, variant.adversary is not None)  # which says where the data are
+
+    def source() -> tuple[Dataset, tuple[str, ...]]:
+        return bench.data(model)
+
+    data, classes = source()
+    count = len(data.x_train[: variant.images])
+    recipe = Recipe(variant.epochs(count)[0], variant.batch, variant.rate)
+    net = trained(
+        bench, variant.name, source, variant.widths, recipe, variant.adversary, variant.images, variant.weight_decay
+    )
+    settings = replace(Settings.of(WAYS["sequential"].settings), limit=bench.size.few)
+    certify_some(bench, variant.name, "sequential", net, as_inputs(data, classes), settings)
 
 
 def table(out: Path, variants: Sequence[Variant]) -> Table:
@@ -114,48 +112,16 @@ def table(out: Path, variants: Sequence[Variant]) -> Table:
     )  # fmt: skip
     rows: list[list[Any]] = []
     for v in variants:
-        path = out / "variants" / f"{v.name}.json"
-        if not path.exists():
+        path = out / "models" / f"{v.name}.json"
+        held = held_of(out, v.name, "sequential")
+        if not path.exists() or held is None:
             continue
-        found = json.loads(path.read_text())
-        uniform, geomean = found.get("uniform"), found.get("geomean")
+        facts, found = json.loads(path.read_text()), Summary.of(held)
+        images = facts["train_images"]
+        sizes = [None] * 4 if found is None else [found.uniform, found.nonuniform, found.ratio, found.capped]
         rows.append([
             TITLES[v.data], "-".join(map(str, v.widths)), "nobody" if v.adversary is None else f"PGD, τ = {TAU:g}",
-            v.what, found["images"], v.epochs(found["images"])[1], v.batch, v.rate, v.weight_decay,
-            found["train_accuracy"], found["test_accuracy"], uniform, geomean,
-            None if uniform is None else geomean / uniform, found.get("capped"), found["inputs"], found["certified"],
+            v.what, images, v.epochs(images)[1], v.batch, v.rate, v.weight_decay, facts["train_accuracy"],
+            facts["test_accuracy"], *sizes, len(held["status"]), 0 if found is None else found.certified,
         ])  # fmt: skip
     return Table("variants", columns, rows, "The paper's bounds and the sequential solver, the first test images.")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m elbowroom.paper.variants", description=__doc__.split("\n")[0])
-    parser.add_argument("out", type=Path, help="folder for what is found")
-    parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--only", nargs="+", default=["*"], help="only those whose names match, as in 'svhn-*'")
-    parser.add_argument("--inputs", type=int, default=200)
-    parser.add_argument("--device", help="default: a GPU, where there is one")
-    given = parser.parse_args(arguments)
-    chosen = [v for v in VARIANTS if any(fnmatchcase(v.name, pattern) for pattern in given.only)]
-    if not chosen:
-        parser.error(f"no variant matches; there are {', '.join(v.name for v in VARIANTS)}")
-    try:
-        device = usable_device(given.device)
-        for variant in chosen:
-            path = given.out / "variants" / f"{variant.name}.json"
-            if not path.exists():
-                data, classes = training_data(variant.data, given.data_dir)
-                found = measure(variant, data, classes, given.inputs, device)
-                write_json(path, found)
-                print(f"{variant.name}: {found}", flush=True)
-    except ElbowroomError as error:
-        print(f"variants: {error}", file=sys.stderr)
-        return 2
-    made = table(given.out, VARIANTS)
-    made.write(given.out / "tables")
-    print(made.markdown())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,14 +1,13 @@
 """How work goes, for people: of a run what is about to be done, then a bar, or lines where there is no terminal. On
-stderr."""
+stderr. The one display of progress: whatever takes long is a `Meter`."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from elbowroom.report.flags import as_flags
 from elbowroom.runs.runner import Start
@@ -17,8 +16,102 @@ from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.summary import Tally, cap_in_words
 
 _EVERY = 10.0  # seconds between lines
-_SILENCE = 60.0  # seconds without a part after which a line says that the work goes on
+_SILENCE = 60.0  # seconds without news after which a line says that the work goes on
 _TICK = 1.0  # seconds between looks at the clock
+
+
+class Meter:
+    """Work that is counted up to `total` of what `unit` calls it (None: not counted), `done` of it already.
+
+    A bar where stderr is a terminal; else a line every now and then. `title`: what is done, in front. `step`: what
+    comes in one piece, by default the unit. A thread of its own tells how long a piece has taken, if that is long.
+    """
+
+    def __init__(
+        self, total: int | None, unit: str = "input", *, title: str = "", step: str | None = None, done: int = 0,
+        quiet: bool = False,
+    ) -> None:  # fmt: skip
+        self._total, self._unit, self._title, self._step = total, f"{unit}s", title, step or unit
+        self._before = self._done = done
+        self._started = self._since = self._last = time.monotonic()
+        self._told, self._words, self._quiet = 0.0, "", quiet
+        self._bar: Any = None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        if not quiet:
+            if sys.stderr.isatty():
+                self._open_bar()
+            self._thread = threading.Thread(target=self._watch_the_clock, daemon=True)
+            self._thread.start()
+
+    def _open_bar(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+        counted = (BarColumn(30), MofNCompleteColumn()) if self._total is not None else ()
+        titled = (TextColumn(self._title),) if self._title else ()
+        columns = (SpinnerColumn(), *titled, *counted, TextColumn("{task.description}"))
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("", total=self._total, completed=self._done)
+        self._bar.start()
+
+    def _watch_the_clock(self) -> None:
+        while not self._over.wait(_TICK):
+            self.tick()
+
+    def tick(self) -> None:
+        """A look at the clock: where nothing was heard for long, that the work goes on is said."""
+        waited = time.monotonic() - self._since
+        if self._bar is not None:
+            # The rate says enough where pieces come quickly.
+            if not self._words or waited >= _SILENCE:
+                self._bar.update(self._task, description=f"{self._words}{self._in_work(waited)}")
+        elif waited - self._told >= _SILENCE:
+            self._told = waited
+            self._print(self._in_work(waited))
+
+    def _in_work(self, waited: float) -> str:
+        which = "" if self._total is None else f"{'next' if self._done > self._before else 'first'} {self._step} "
+        return f"{which}in work, {in_words(waited)} so far"
+
+    def add(self, more: int) -> None:
+        """So many more are done."""
+        self.advance(self._done + more)
+
+    def advance(self, done: int, news: str = "") -> None:
+        """So many are done in all. `news`: what else there is to say, in a few words."""
+        if self._quiet:
+            return
+        now = time.monotonic()
+        self._done, self._since, self._told = done, now, 0.0
+        rate = (done - self._before) / max(1e-9, now - self._started)
+        left = in_words(((self._total or 0) - done) / rate) if rate else "unknown time"
+        pace = f"{rate:.3g} {self._unit}/s{f', {news}' if news else ''}, {left} left"
+        if self._bar is not None:
+            self._words = f"{pace}; "
+            self._bar.update(self._task, completed=done, description=pace)
+        elif now - self._last >= _EVERY:
+            self._last = now
+            self._print(pace)
+
+    def _print(self, words: str) -> None:
+        title = f"{self._title}: " if self._title else ""
+        count = "" if self._total is None else f"{self._done:,} of {self._total:,} {self._unit}, "
+        print(f"{title}{count}{words}", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """No more of it; a bar is cleared away."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.end()
 
 
 class Display(Protocol):
@@ -31,11 +124,9 @@ class Display(Protocol):
     def end(self) -> None: ...
 
 
-def display(quiet: bool) -> Display:
-    """Warnings alone where `quiet`; else a bar, or lines where stderr is no terminal."""
-    if quiet:
-        return _Quiet()
-    return _Bar() if sys.stderr.isatty() else _Lines()
+def display(quiet: bool, title: str = "") -> Display:
+    """Of a run; warnings alone where `quiet`. `title`: what the run is, where that was introduced before."""
+    return _Quiet() if quiet else _Told(title)
 
 
 def introduction(start: Start) -> list[str]:
@@ -85,145 +176,26 @@ class _Quiet:
         pass
 
 
-class _Pace:
-    """The rate since the start, and the time left at that rate."""
+class _Told(_Quiet):
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._meter: Meter | None = None
 
-    def __init__(self, start: Start) -> None:
-        self.total, self._before, self._started = start.run.plan.inputs, start.done, time.monotonic()
-
-    def words(self, tally: Tally) -> str:
-        done = tally.count - self._before
-        rate = done / max(1e-9, time.monotonic() - self._started)
-        ratio = "" if tally.mean_ratio is None else f", mean ratio {tally.mean_ratio:.3f}"
-        left = in_words((self.total - tally.count) / rate) if done else "unknown time"
-        return f"{rate:.3g} inputs/s{ratio}, {left} left"
-
-
-class _Clock:
-    """How long the parts in work have taken so far. `tick` is called every second or so, by a thread of its own."""
-
-    def __init__(self, start: Start, tick: Callable[[], None]) -> None:
-        self._each = "input" if min(start.run.plan.part_rows, start.run.plan.inputs) == 1 else "part"
-        self._which, self._since = "first", time.monotonic()
-        self._tick, self._over = tick, threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._over.wait(_TICK):
-            self._tick()
-
-    @property
-    def waited(self) -> float:
-        return time.monotonic() - self._since
-
-    def words(self) -> str:
-        return f"{self._which} {self._each} in work, {in_words(self.waited)} so far"
-
-    def advance(self) -> None:
-        self._which, self._since = "next", time.monotonic()
-
-    def stop(self) -> None:
-        self._over.set()
-        self._thread.join()
-
-
-class _Lines(_Quiet):
     def begin(self, start: Start) -> None:
-        print("\n".join(introduction(start)), file=sys.stderr, flush=True)
+        if not self._title:
+            print("\n".join(introduction(start)), file=sys.stderr, flush=True)
         super().begin(start)
-        self._pace, self._last = _Pace(start), time.monotonic()
-        self._done, self._told = start.done, 0.0
-        self._clock = _Clock(start, self._tick)
-
-    def _tick(self) -> None:
-        waited = self._clock.waited
-        if waited - self._told >= _SILENCE:
-            self._told = waited
-            print(f"{self._done:,} of {self._pace.total:,} inputs, {self._clock.words()}", file=sys.stderr, flush=True)
+        plan = start.run.plan
+        step = "input" if min(plan.part_rows, plan.inputs) == 1 else "part"
+        self._meter = Meter(plan.inputs, title=self._title, step=step, done=start.done)
 
     def advance(self, tally: Tally) -> None:
-        self._clock.advance()
-        self._done, self._told = tally.count, 0.0
-        now = time.monotonic()
-        if now - self._last >= _EVERY:
-            self._last = now
-            done = f"{tally.count:,} of {self._pace.total:,} inputs"
-            print(f"{done}, {self._pace.words(tally)}", file=sys.stderr, flush=True)
+        assert self._meter is not None
+        self._meter.advance(tally.count, "" if tally.mean_ratio is None else f"mean ratio {tally.mean_ratio:.3f}")
 
     def end(self) -> None:
-        if hasattr(self, "_clock"):
-            self._clock.stop()
-
-
-class _Bar(_Quiet):
-    def begin(self, start: Start) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-
-        print("\n".join(introduction(start)), file=sys.stderr, flush=True)
-        super().begin(start)
-        self._pace = _Pace(start)
-        self._bar: Any = Progress(
-            SpinnerColumn(), BarColumn(30), MofNCompleteColumn(), TextColumn("{task.description}"),
-            console=Console(stderr=True), transient=True,
-        )  # fmt: skip
-        self._task = self._bar.add_task("", total=start.run.plan.inputs, completed=start.done)
-        self._bar.start()
-        self._words = ""
-        self._clock = _Clock(start, self._tick)
-
-    def _tick(self) -> None:
-        # The rate says enough where parts come quickly.
-        if not self._words or self._clock.waited >= _SILENCE:
-            self._bar.update(self._task, description=f"{self._words}{self._clock.words()}")
-
-    def advance(self, tally: Tally) -> None:
-        self._clock.advance()
-        self._words = f"{self._pace.words(tally)}; "
-        self._bar.update(self._task, completed=tally.count, description=self._pace.words(tally))
-
-    def end(self) -> None:
-        if hasattr(self, "_clock"):
-            self._clock.stop()
-            self._bar.stop()
-
-
-@contextmanager
-def proving(inputs: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on stderr, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("proving again"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=inputs)
-        yield lambda count: bar.advance(task, count)
-
-
-@contextmanager
-def training(epochs: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, or a line every now and then where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("epoch"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
-    last = time.monotonic()
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("", total=epochs)
-
-        def show(done: int) -> None:
-            nonlocal last
-            bar.update(task, completed=done)
-            if not (quiet or console.is_terminal) and time.monotonic() - last > _EVERY:
-                last = time.monotonic()
-                print(f"epoch {done} of {epochs}", file=sys.stderr, flush=True)
-
-        yield show
+        if self._meter is not None:
+            self._meter.end()
 
 
 def in_words(seconds: float) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
 from elbowroom.certificates.result import STATUSES, Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
@@ -62,12 +64,13 @@ def check_run(
     model: Path | None = None,
     trust_pickle: bool = False,
     progress: Callable[[int], None] | None = None,
+    device: str | torch.device = "cpu",
 ) -> Outcome:
     """Proves all that is there of a run.
 
     `network`: file of the network it must speak of, by default its own. `model`: the model that network must be read
     from, see `elbowroom.runs.origin`; `trust_pickle`: read it also where that runs code.
-    `progress`: is told how many more inputs were looked at.
+    `progress`: is told how many more inputs were looked at. `device`: where the proof is computed.
     """
     net, lines = _network(run, network, model, trust_pickle)
     outcome = None
@@ -75,7 +78,7 @@ def check_run(
     parts: list[tuple[int, ...]] = [(k,) for k in run.finished()]
     for part in parts or [()]:
         certs = run.read(*part)
-        report = check(certs, net, arithmetic, deployed, progress=progress)
+        report = check(certs, net, arithmetic, deployed, device, progress)
         if outcome is None:
             stated = run.network.about.origin
             outcome = Outcome(run.claim["network_hash"], lines, stated, report.arithmetic, report.deployed)

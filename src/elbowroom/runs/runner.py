@@ -16,9 +16,10 @@ import torch
 from elbowroom.arguments.accuracy import Accuracy
 from elbowroom.arguments.axes import channels_of
 from elbowroom.arguments.names import printable
+from elbowroom.certificates.header import Plan
 from elbowroom.certificates.lock import locked
 from elbowroom.certificates.result import Certificates
-from elbowroom.certificates.store import HEADER, Plan, Run, make_folder, remove_leftovers, rows_per_part
+from elbowroom.certificates.store import HEADER, Run, make_folder, remove_leftovers, rows_per_part
 from elbowroom.data.dataset import Dataset
 from elbowroom.data.selection import select
 from elbowroom.errors import ElbowroomError, InputError
@@ -112,35 +113,23 @@ def run_dataset(
         target = Path(out)
         make_folder(target)
         with locked(target):
-            tally = Tally()
             if (target / HEADER).exists():
                 if not resume:
                     raise InputError(
                         f"{target} already holds a run; go on with it (`resume=True`), or choose another folder"
                     )
-                run = _same(Run.open(target), wanted, asked, sample)
-                remove_leftovers(target)
-                for k in run.finished():
-                    tally.add(_finished(run, k))
+                run, tally = _resumed(target, wanted, asked, sample)
                 right = None
             else:
                 accuracy = _accuracy(net, data, rows, here)
                 right = None if accuracy is None else accuracy.right
                 run = Run.create(target, sample, dataclasses.replace(wanted, notes=_notes(data, accuracy)))
+                tally = Tally()
             done = set(run.finished())
             todo = [k for k in range(run.n_parts) if k not in done]
             there = dataclasses.replace(there, workers=max(1, min(there.workers or 1, len(todo))))
             if watch:
-                watch.begin(
-                    Start(
-                        run,
-                        data,
-                        str(there.device),
-                        there.workers or 1,
-                        tally.count,
-                        right,
-                    )
-                )
+                watch.begin(Start(run, data, str(there.device), there.workers or 1, tally.count, right))
             if todo:
                 work = _parts(run, data, rows, asked, todo, stop)
                 with contextlib.closing((engine or chosen)(net, there, work)) as found:
@@ -256,6 +245,15 @@ def _good_rows(net: Network, settings: Settings, inputs: int) -> int:
     if workers > 1:
         most = min(most, inputs // (_PARTS_EACH * workers))
     return max(1, int(most))
+
+
+def _resumed(folder: Path, wanted: Plan, settings: Settings, sample: Certificates) -> tuple[Run, Tally]:
+    """The run in the folder, if it can be gone on with, and what is done of it. The lock must be held."""
+    run, tally = _same(Run.open(folder), wanted, settings, sample), Tally()
+    remove_leftovers(folder)
+    for k in run.finished():
+        tally.add(_finished(run, k))
+    return run, tally
 
 
 def _same(run: Run, wanted: Plan, settings: Settings, sample: Certificates) -> Run:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from elbowroom.certificates.store import HEADER, Plan
+from elbowroom.certificates.header import Plan
+from elbowroom.certificates.store import HEADER
 from elbowroom.errors import InputError
 from elbowroom.files import canonical_json
 from elbowroom.runs.settings import Settings

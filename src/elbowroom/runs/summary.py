@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from elbowroom.certificates.header import Plan
 from elbowroom.certificates.result import NORMS, STATUSES, Certificates
-from elbowroom.certificates.store import Plan, Run
+from elbowroom.certificates.store import Run
 from elbowroom.runs.origin import origin_lines
 from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.values import ALL

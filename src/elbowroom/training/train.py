@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from elbowroom.data.embedded import Dataset
 from elbowroom.errors import InputError
+from elbowroom.search.attack import pgd
 from elbowroom.training.steps import Replayed, own_stream
 
 Model = Callable[[Tensor], Tensor]  # `b x *s` -> logits, `b x k`: a module or a `Network`
@@ -280,15 +281,18 @@ def pgd_attack(
     generator = torch.Generator().manual_seed(seed)
     found = torch.zeros(len(y), dtype=torch.bool, device=lower.device)
     points, tried = lower.clone(), 0
+
+    def seen(x: Tensor, logits: Tensor) -> None:
+        nonlocal points, found, tried
+        points = torch.where(found.reshape(-1, *[1] * (x.dim() - 1)), points, x)
+        found = found | (logits.argmax(1) != y)
+        tried += len(x)
+
     for _ in range(starts):
         share = torch.rand(lower.shape, generator=generator, dtype=lower.dtype).to(lower.device)
         x = torch.minimum(lower + (upper - lower) * share, upper)
-        for _ in range(steps + 1):  # the start counts too
-            moved, logits = _ascend(model, x, y, lower, upper, step * (upper - lower) / 2)
-            points = torch.where(found.reshape(-1, *[1] * (x.dim() - 1)), points, x)
-            found |= logits.argmax(1) != y
-            tried += len(x)
-            x = moved
+        lengths = [step * (upper - lower) / 2] * (steps + 1)  # the start counts too
+        pgd(_loss(model, y), x, lower, upper, lengths, seen)
     return Attack(found, points, tried)
 
 
@@ -297,17 +301,14 @@ def _perturb(model: Model, x: Tensor, y: Tensor, by: PGD, data: Dataset, generat
     lower, upper = by.around(x, data.low, data.high)
     if by.random_start:
         x = lower + (upper - lower) * torch.rand(x.shape, generator=generator, device=x.device)
-    for _ in range(by.steps):
-        x, _ = _ascend(model, x, y, lower, upper, by.step * by.tau)
-    return x
+    return pgd(_loss(model, y), x, lower, upper, [by.step * by.tau] * by.steps)
 
 
-def _ascend(
-    model: Model, x: Tensor, y: Tensor, lower: Tensor, upper: Tensor, step: float | Tensor
-) -> tuple[Tensor, Tensor]:
-    """One step from `x` uphill in the cross-entropy, kept in the box; and the logits at `x`."""
-    x = x.detach().requires_grad_()
-    logits = model(x)
-    (gradient,) = torch.autograd.grad(cross_entropy(logits, y, reduction="sum"), x)
-    moved = torch.clamp(x.detach() + step * gradient.sign(), lower, upper)
-    return moved, logits.detach()
+def _loss(model: Model, y: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """The cross-entropy to be raised, summed over the inputs; and the logits, `b x k`."""
+
+    def value(x: Tensor) -> tuple[Tensor, Tensor]:
+        logits = model(x)
+        return cross_entropy(logits, y, reduction="sum"), logits.detach()
+
+    return value

@@ -10,6 +10,7 @@ from torch import Tensor
 from elbowroom.claim.query import Case
 from elbowroom.claim.specification import Specification
 from elbowroom.network.graph import Network
+from elbowroom.search.attack import pgd
 from elbowroom.verify.box import verify
 
 FIRST_STEP, LAST_STEP = 0.3, 0.001  # of the descent, as shares of the box's width
@@ -47,18 +48,20 @@ def descend(
 
     `lower`, `upper`, `start`: `m x n`, of the network's type; `group`: `m`. Steps are along the signs of the gradient.
     """
-    x, width = start, upper - lower
     best, least = start, torch.full_like(start[:, 0], torch.inf)
-    for length in torch.logspace(0, 1, steps + 1, base=LAST_STEP / FIRST_STEP).tolist():
-        x = x.detach().requires_grad_()
+
+    def value(x: Tensor) -> tuple[Tensor, Tensor]:
         outputs = net.values(x.reshape(-1, *net.input_shape))[-1]
         margin = spec.margins(outputs).gather(1, group[:, None]).squeeze(1)
-        (gradient,) = torch.autograd.grad(margin.sum(), x)
-        x, margin = x.detach(), margin.detach()
+        return -margin.sum(), margin.detach()
+
+    def seen(x: Tensor, margin: Tensor) -> None:
+        nonlocal best, least
         better = margin < least
         best, least = torch.where(better[:, None], x, best), torch.where(better, margin, least)
-        x = x - FIRST_STEP * length * width * torch.nan_to_num(gradient).sign()
-        x = torch.minimum(torch.maximum(x, lower), upper)
+
+    shares = torch.logspace(0, 1, steps + 1, base=LAST_STEP / FIRST_STEP).tolist()
+    pgd(value, start, lower, upper, (FIRST_STEP * share * (upper - lower) for share in shares), seen)
     return best, least
 
 

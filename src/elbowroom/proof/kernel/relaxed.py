@@ -16,7 +16,8 @@ from torch import Tensor
 
 from elbowroom.network import operations as ops
 from elbowroom.network.operations import Shape
-from elbowroom.proof.kernel import activations
+from elbowroom.proof.kernel import enclosures
+from elbowroom.proof.kernel.activations import TABLE
 from elbowroom.proof.kernel.rounding import ETA, U, up
 
 
@@ -63,10 +64,10 @@ class RelaxedRow:
 
 class _Activation(RelaxedRow):
     def interval(self, op: Any, shape: Shape, lows: Sequence[Tensor], highs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        return activations.interval(op, lows[0], highs[0])
+        return enclosures.interval(op, lows[0], highs[0])
 
     def planes(self, op: Any, shape: Shape, lows: Sequence[Tensor], highs: Sequence[Tensor], parallel: bool) -> Planes:
-        found = activations.lines(op, lows[0], highs[0], parallel)
+        found = enclosures.lines(op, lows[0], highs[0], parallel)
         return Planes((Term(0, found.k_l, found.k_u),), found.m_l, found.m_u)
 
 
@@ -138,6 +139,6 @@ def _under(t: Tensor, seen: Tensor) -> Tensor:
 
 
 RELAXED: dict[type[ops.Operation], RelaxedRow] = {
-    **dict.fromkeys(activations.TABLE, _Activation()),
+    **dict.fromkeys(TABLE, _Activation()),
     ops.MaxPool: _MaxPool(),
 }

@@ -18,20 +18,11 @@ import numpy as np
 
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.graph import DECISIONS, About, Graph, Network, Origin
-from elbowroom.network.operations import Shape
 from elbowroom.readers.onnx import constants as constants
 from elbowroom.readers.onnx.comparison import Comparison
 from elbowroom.readers.onnx.composites import settle
-from elbowroom.readers.onnx.file import (
-    FLOATS,
-    INTEGERS,
-    checked_size,
-    first_line,
-    read_model,
-    read_tensor,
-    type_name,
-    with_data,
-)
+from elbowroom.readers.onnx.ends import Outputs, described, input_shape
+from elbowroom.readers.onnx.file import FLOATS, INTEGERS, first_line, read_model, read_tensor, type_name, with_data
 from elbowroom.readers.onnx.guard import Pair
 from elbowroom.readers.onnx.operators import AFTER_CUT, HANDLERS, ML, REASONS, TAKES_FORMULA, TAKES_WHOLE
 from elbowroom.readers.onnx.step import Builder, Lost, LostError, Place, Step, Value, inner
@@ -39,7 +30,7 @@ from elbowroom.readers.onnx.types import Types, result_shapes
 from elbowroom.readers.reading import RefusalError, Unknown, left_off, refuse
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import ModelProto, NodeProto, ValueInfoProto
 
 # What numbers in the wrong places of a file make numpy, torch and this reader raise.
 _DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, AttributeError, MemoryError)
@@ -60,68 +51,6 @@ def read_onnx(path: Path, task: str | None = None) -> Network:
         raise InputError(f"{path}: {text if len(text) < 1000 else text[:1000] + ' ...'}") from None
 
 
-# --- inputs and outputs
-
-
-def _dims(info: ValueInfoProto) -> list[int | str] | None:
-    """The declared shape, free axes by their names; None where there is none."""
-    tensor = info.type.tensor_type
-    if info.type.WhichOneof("value") != "tensor_type" or not tensor.HasField("shape"):
-        return None
-    return [d.dim_value if d.dim_value > 0 else d.dim_param for d in tensor.shape.dim]
-
-
-def _input_shape(source: ValueInfoProto, output: ValueInfoProto) -> tuple[Shape, int, bool]:
-    """The input's shape at batch size 1, the batch size the model is made for, and whether that is free."""
-    dims, given = _dims(source), _dims(output)
-    if dims is None:
-        raise InputError(f"the input {source.name!r} has no declared shape; export the model with one")
-    free = [f"axis {i}" + (f" ({d!r})" if d else "") for i, d in enumerate(dims) if i and isinstance(d, str)]
-    if free:
-        raise UnsupportedError(
-            f"{', '.join(free)} of the input {source.name!r} {'are' if len(free) > 1 else 'is'} free: dynamic shapes "
-            "beyond the batch are not supported; export the model with fixed sizes"
-        )
-    shape = tuple(1 if isinstance(d, str) else d for d in dims)
-    checked_size(shape)
-    one_result = given is not None and (len(given) < 2 or given[0] == 1)
-    if len(shape) < 2 or shape[0] == 1 or one_result:
-        return shape, 1, bool(dims) and isinstance(dims[0], str)
-    return (1, *shape[1:]), shape[0], False
-
-
-def _described(info: ValueInfoProto) -> str:
-    dims = _dims(info)
-    if dims is None:
-        return repr(info.name)
-    sizes = ", ".join(str(d) if d else "?" for d in dims)
-    return f"{info.name!r} ({type_name(info.type.tensor_type.elem_type)}, [{sizes}])"
-
-
-class _Outputs:
-    """Which of a graph's outputs may hold logits or probabilities."""
-
-    def __init__(self, graph: GraphProto) -> None:
-        self.all = list(graph.output)
-        makers = {name: node.op_type for node in graph.node for name in node.output}
-        self.read = [o for o in self.all if len(self.all) == 1 or self._real(o, makers.get(o.name, ""))]
-        if not self.read:
-            raise self.ambiguous()
-
-    @staticmethod
-    def _real(output: ValueInfoProto, maker: str) -> bool:
-        if output.type.WhichOneof("value") == "tensor_type":
-            return output.type.tensor_type.elem_type in (0, *FLOATS)
-        return maker == "ZipMap"
-
-    def ambiguous(self) -> UnsupportedError:
-        listed = ", ".join(map(_described, self.all))
-        return UnsupportedError(
-            f"the model has {len(self.all)} outputs, and which one holds the logits is not clear: {listed}. Keep one "
-            "with onnx.utils.extract_model"
-        )
-
-
 # --- the walk
 
 
@@ -133,12 +62,12 @@ class _Reading:
         self.tensors = {t.name: t for t in self.graph.initializer}
         if all(i.name in self.tensors for i in self.graph.input):
             raise UnsupportedError("the model takes no input")
-        self.outputs = _Outputs(self.graph)
+        self.outputs = Outputs(self.graph)
         self.nodes = self._needed([o.name for o in self.outputs.read])
         self.uses = Counter(name for node in self.nodes for name in node.input)
         self.uses.update(o.name for o in self.outputs.read)
         self.source = self._source()
-        shape, self.batch, self.free = _input_shape(self.source, self.outputs.read[0])
+        shape, self.batch, self.free = input_shape(self.source, self.outputs.read[0])
         self.build = Builder(Graph(inner(shape)))
         self.notes: list[str] = []
         self.problems: dict[tuple[str, str], dict[str, None]] = {}  # node names by operator and reason
@@ -188,7 +117,7 @@ class _Reading:
             raise UnsupportedError("the model's output does not depend on its input")
         if len(used) > 1:
             raise UnsupportedError(
-                f"the model takes {len(used)} inputs, and one is supported: {', '.join(map(_described, used))}"
+                f"the model takes {len(used)} inputs, and one is supported: {', '.join(map(described, used))}"
             )
         return used[0]
 
@@ -266,14 +195,9 @@ class _Reading:
             refuse(f"an operator of the domain {domain!r}")
         if operator in REASONS:
             refuse(REASONS[operator])
-        if (domain, operator) == ("", "Constant"):
-            return [constants.stored(step)]
-        if operator in ("Shape", "Size") and not domain and inputs and not isinstance(inputs[0], np.ndarray):
-            return constants.fold(step.node, [np.broadcast_to(np.False_, inputs[0].shape)], self.opset)
-        if all(v is None or isinstance(v, np.ndarray) for v in inputs):
-            return self._fold(step, inputs)
-        if all(map(_is_constant, inputs)):
-            raise LostError
+        known = self._known(step, domain, inputs)
+        if known is not None:
+            return known
         if (domain, operator) not in HANDLERS:
             refuse("not supported")
         if any(isinstance(v, Lost) and v.constant for v in inputs):
@@ -298,6 +222,19 @@ class _Reading:
                     f"the model computes the constant {name!r} itself; it is taken as rounded to its type"
                 )
         return list(result) if isinstance(result, tuple) else [result]
+
+    def _known(self, step: Step, domain: str, inputs: list[Any]) -> list[Any] | None:
+        """The results of a node that computes nothing from the input's numbers; None of one that does."""
+        operator = step.node.op_type
+        if (domain, operator) == ("", "Constant"):
+            return [constants.stored(step)]
+        if operator in ("Shape", "Size") and not domain and inputs and not isinstance(inputs[0], np.ndarray):
+            return constants.fold(step.node, [np.broadcast_to(np.False_, inputs[0].shape)], self.opset)
+        if all(v is None or isinstance(v, np.ndarray) for v in inputs):
+            return self._fold(step, inputs)
+        if all(map(_is_constant, inputs)):
+            raise LostError
+        return None
 
     def _settled(self, name: str) -> Any:
         self.values[name] = settle(self.values[name], self.build, self.notes)

@@ -7,7 +7,7 @@ And the module in its own type with the network, coarsely: what is in use.
 
 A saved program (`.pt2`) is its own module here: the calls that its file lists, run one after the other. That they have
 been listed rightly, and what the module before that computed, no comparison shows; sizes and types that the file
-states for its values must be those found (`from_program.py`).
+states for its values must be those found (`saved.py`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from elbowroom.network.graph import Network
 from elbowroom.readers import compare
 from elbowroom.readers.compare import EXACT, ONE_ROUNDED, OWN, ROUNDED, Tolerance
 from elbowroom.readers.reading import first_line, is_half
-from elbowroom.readers.torch.aten import At
 from elbowroom.readers.torch.float64 import InFloat64, in_float64
+from elbowroom.readers.torch.step import At
 from elbowroom.readers.torch.trace import BATCH, Translation, place
 
 _PASSES = 5  # of every input through the network, its trace, and what measures them

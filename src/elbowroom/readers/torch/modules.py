@@ -35,7 +35,7 @@ def read_module(module: nn.Module, shape: Shape, task: str | None = None) -> Net
     Python numbers in its code become constants rounded to the type they are used in, as torch does; in a module of
     half precision they stay as they are, and the network is the module in float64. A softmax over the classes at the
     end is left off, but for `task` "regression"; the network's notes say so. What was read is compared with the module
-    (`torch_guard.py`), which is kept in memory as `network.source`. Raises one `UnsupportedError` that names every
+    (`guard.py`), which is kept in memory as `network.source`. Raises one `UnsupportedError` that names every
     operation without a bound here, or the first that differs, and `InputError` where `shape` does not fit.
     """
     copied = _copy(module)

@@ -31,8 +31,9 @@ from elbowroom.readers.reading import (
     refuse,
     rounds_to,
 )
-from elbowroom.readers.torch.aten import HANDLERS, KEEPS_ORDER, REASONS, SOFTMAX, TAKES_BATCH_SIZE, At, Step
+from elbowroom.readers.torch.aten import HANDLERS, KEEPS_ORDER, REASONS, SOFTMAX, TAKES_BATCH_SIZE
 from elbowroom.readers.torch.float64 import in_float64
+from elbowroom.readers.torch.step import At, Step
 
 WITHOUT_BOUND = "the model holds operations without a bound here:"
 

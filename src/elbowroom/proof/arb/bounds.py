@@ -1,0 +1,171 @@
+"""Bounds of a network over one region: forward intervals, backward rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from elbowroom.claim.hints import Hints
+from elbowroom.errors import UnsupportedError
+from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
+from elbowroom.proof.arb.affine import Layer, single_entries
+from elbowroom.proof.arb.balls import Balls, flint, largest, least, matrix_of, rows_of
+from elbowroom.proof.arb.curves import CURVES, relax
+from elbowroom.proof.arb.region import Region
+
+
+class _Lines(NamedTuple):
+    """`k_l x_s + m_l <= y <= k_u x_s + m_u` per output, `s` the input it depends on."""
+
+    k_l: Balls
+    m_l: Balls
+    k_u: Balls
+    m_u: Balls
+    source: list[int]
+
+
+class Bounds:
+    """Intervals of every node (exact ends) and lines of every activation, over one region."""
+
+    def __init__(self, net: Network, layers: list[Layer | None], region: Region, hints: Hints) -> None:
+        self.net, self.layers, self.region, self.hints = net, layers, region, hints
+        self.lower, self.upper = [region.lower], [region.upper]
+        self.lines: dict[int, _Lines] = {}
+        targets = set(net.preactivations) if hints.hidden else set()
+        # Nodes whose entries move freely of each other, and nodes whose interval is their very range.
+        free, exact = [region.center is None], [region.center is None]
+        for i in range(1, len(net.nodes)):
+            low, high = self._forward(i)
+            j, layer = net.nodes[i].inputs[0], layers[i]
+            single = layer is not None and len(layer.matrices) == 1
+            alone, once = single_entries(layer.matrices[0]) if layer is not None and single else (False, False)
+            free.append(free[j] and alone and once)
+            exact.append(single and (free[j] or (exact[j] and alone)))
+            if i in targets and not exact[i]:
+                below, above = self._unit_rows(i)
+                low = [a.max(b) for a, b in zip(low, below)]
+                high = [a.min(b) for a, b in zip(high, above)]
+            self.lower.append([v.lower() for v in low])
+            self.upper.append([v.upper() for v in high])
+
+    def _forward(self, i: int) -> tuple[Balls, Balls]:
+        node = self.net.nodes[i]
+        layer = self.layers[i]
+        if layer is not None:
+            low, high = list(layer.offset), list(layer.offset)
+            for j, matrix in zip(node.inputs, layer.matrices):
+                for k, row in enumerate(rows_of(matrix)):
+                    low[k] += least(row, self.lower[j], self.upper[j])
+                    high[k] -= least([-v for v in row], self.lower[j], self.upper[j])
+            return low, high
+        l, u = self.lower[node.inputs[0]], self.upper[node.inputs[0]]
+        if type(node.op) is ops.MaxPool:
+            return self._pool(i, node.op, l, u)
+        curve = CURVES[type(node.op)]
+        found = [relax(curve, a, b, self.hints.parallel) for a, b in zip(l, u)]
+        k_l, m_l, k_u, m_u = (list(t) for t in zip(*found))
+        self.lines[i] = _Lines(k_l, m_l, k_u, m_u, list(range(len(l))))
+        return [curve.value(v) for v in l], [curve.value(v) for v in u]
+
+    def _pool(self, i: int, op: ops.MaxPool, l: Balls, u: Balls) -> tuple[Balls, Balls]:
+        node = self.net.nodes[i]
+        channels, *spatial = self.net.nodes[node.inputs[0]].shape
+        arb, size = flint().arb, math.prod(spatial)
+        found, seen = [], _windows(op, spatial)
+        for c in range(channels):
+            for window in seen:
+                places = [c * size + w for w in window]
+                if not places:
+                    raise UnsupportedError(f"{node.name}: a window of this MaxPool lies in the padding alone")
+                j = max(places, key=lambda p: float(l[p]))
+                v = largest([l[j], *(u[p] for p in places if p != j)])
+                top = u[j].max(v)
+                # A line above max(x_j, v), which is convex in x_j: above both of its ends.
+                slope = arb(1)
+                if not self.hints.parallel and v > l[j]:
+                    slope = (top - v) / (u[j] - l[j]) if u[j] > l[j] else arb(0)
+                shift = arb(0) if v <= l[j] else (v - slope * l[j]).max(top - slope * u[j])
+                found.append((arb(1), arb(0), slope, shift, j, largest([l[p] for p in places]), top))
+        k_l, m_l, k_u, m_u, source, low, high = (list(t) for t in zip(*found))
+        self.lines[i] = _Lines(k_l, m_l, k_u, m_u, source)
+        return low, high
+
+    def _unit_rows(self, i: int) -> tuple[Balls, Balls]:
+        arb, size = flint().arb, self.net.nodes[i].size
+        units = [[arb(int(r == c)) for c in range(size)] for r in range(size)]
+        found = self.rows_below(i, units + [[-v for v in row] for row in units])
+        return found[:size], [-v for v in found[size:]]
+
+    def rows_below(self, i: int, rows: list[Balls], intervals: bool = False) -> Balls:
+        """Balls whose lower ends are below `rows . z_i`; `intervals`: stop at the first activations."""
+        arb = flint().arb
+        total = [arb(0)] * len(rows)
+        waiting = {i: matrix_of(rows)}
+        while waiting:
+            k = max(waiting)
+            matrix = waiting.pop(k)
+            node, layer = self.net.nodes[k], self.layers[k]
+            if k == 0:
+                total = [a + b for a, b in zip(total, self.region.least(rows_of(matrix)))]
+            elif layer is not None:
+                total = [a + b for a, b in zip(total, (matrix * matrix_of([[v] for v in layer.offset])).entries())]
+                for j, part in zip(node.inputs, layer.matrices):
+                    through = matrix * part
+                    waiting[j] = waiting[j] + through if j in waiting else through
+            elif intervals:
+                ends = self.lower[k], self.upper[k]
+                total = [a + least(row, *ends) for a, row in zip(total, rows_of(matrix))]
+            else:
+                j = node.inputs[0]
+                constants, below = self._past(k, rows_of(matrix), self.net.nodes[j].size)
+                total = [a + b for a, b in zip(total, constants)]
+                waiting[j] = waiting[j] + below if j in waiting else below
+        return total
+
+    def _past(self, k: int, rows: list[Balls], size: int) -> tuple[Balls, Any]:
+        """Rows over an activation become constants and rows over its input."""
+        arb, line = flint().arb, self.lines[k]
+        constants, out = [], []
+        for row in rows:
+            constant, below = arb(0), [arb(0)] * size
+            for c, a in enumerate(row):
+                if a == 0:
+                    continue
+                s = line.source[c]
+                if a >= 0:
+                    constant += a * line.m_l[c]
+                    below[s] += a * line.k_l[c]
+                elif a <= 0:
+                    constant += a * line.m_u[c]
+                    below[s] += a * line.k_u[c]
+                else:  # a coefficient whose sign is lost is next to zero: its whole term is enclosed
+                    constant += a * self.lower[k][c].union(self.upper[k][c])
+            constants.append(constant)
+            out.append(below)
+        return constants, matrix_of(out)
+
+    def margins(self, rows: list[list[float]], offset: list[float]) -> Balls:
+        arb, last = flint().arb, len(self.net.nodes) - 1
+        exact = [[arb(v) for v in row] for row in rows]
+        found = [self.rows_below(last, exact, intervals) for intervals in (False, True)]
+        if self.hints.logits:
+            below, above = self._unit_rows(last)
+            low = [a.max(b).lower() for a, b in zip(below, self.lower[last])]
+            high = [a.min(b).upper() for a, b in zip(above, self.upper[last])]
+            found.append([least(row, low, high) for row in exact])
+        best = []
+        for d, *ways in zip(offset, *found):
+            finite = [v.lower() for v in ways if v.is_finite()]
+            best.append(largest(finite) + arb(d) if finite else arb("nan"))
+        return best
+
+
+def _windows(op: ops.MaxPool, spatial: Sequence[int]) -> list[list[int]]:
+    """The places that each output of one channel looks at: those where a one among zeros is the largest."""
+    size = math.prod(spatial)
+    seen = op(torch.eye(size, dtype=torch.float64).reshape(size, 1, *spatial)).flatten(1)
+    return [column.nonzero().flatten().tolist() for column in (seen == 1).T]

@@ -1,0 +1,41 @@
+"""A stated region in balls, and the least values of rows over it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from elbowroom.claim.stated import Stated
+from elbowroom.proof.arb.balls import Balls, as_balls, dot, flint, largest, least, matrix_of, rows_of
+
+
+class Region:
+    """One input's region in balls: a box by its corners, or `center + basis (radius * v)`, `||v||_p <= 1`."""
+
+    def __init__(self, stated: Stated, b: int) -> None:
+        self.p = stated.p
+        self.basis = None if stated.basis is None else matrix_of([as_balls(row) for row in stated.basis])
+        if stated.lower is not None and stated.upper is not None:
+            self.lower, self.upper = as_balls(stated.lower[b]), as_balls(stated.upper[b])
+            self.center: Balls | None = None
+            return
+        assert stated.center is not None and stated.radius is not None
+        self.center, self.radius = as_balls(stated.center[b]), as_balls(stated.radius[b])
+        units = [[flint().arb(int(i == k)) for k in range(len(self.center))] for i in range(len(self.center))]
+        self.lower = [v.lower() for v in self.least(units)]
+        self.upper = [(-v).upper() for v in self.least([[-v for v in row] for row in units])]
+
+    def least(self, rows: list[Balls]) -> Balls:
+        """Each row's least value over the region."""
+        if self.center is None:
+            return [least(row, self.lower, self.upper) for row in rows]
+        turned = rows if self.basis is None else rows_of(matrix_of(rows) * self.basis)
+        return [dot(row, self.center) - self._reach(t) for row, t in zip(rows, turned)]
+
+    def _reach(self, row: Balls) -> Any:
+        scaled = [abs(a) * r for a, r in zip(row, self.radius)]
+        if self.p == math.inf:
+            return sum(scaled[1:], scaled[0])
+        if self.p == 2:
+            return dot(scaled, scaled).sqrt()
+        return largest(scaled)

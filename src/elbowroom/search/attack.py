@@ -1,0 +1,34 @@
+"""Projected gradient steps along the signs of a gradient (PGD): the one loop behind every attack, in training too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def pgd(
+    value: Callable[[Tensor], tuple[Tensor, Any]],
+    x: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    lengths: Iterable[float | Tensor],
+    seen: Callable[[Tensor, Any], None] | None = None,
+) -> Tensor:
+    """Moves points uphill inside boxes, a step for each of `lengths`; the points where they end.
+
+    `x`, `lower`, `upper`: `b x *s`. `value`: from points, `b x *s`, to what is to grow (one number, the sum over the
+    points) and anything `seen` wants to know; that is told every point before it moves, and this. The last step's end
+    is nobody's to see. A feature in which the gradient is not a number stays where it is.
+    """
+    for length in lengths:
+        x = x.detach().requires_grad_()
+        total, about = value(x)
+        (gradient,) = torch.autograd.grad(total, x)
+        x = x.detach()
+        if seen is not None:
+            seen(x, about)
+        x = torch.clamp(x + length * torch.nan_to_num(gradient).sign(), lower, upper)
+    return x
