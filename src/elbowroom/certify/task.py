@@ -157,8 +157,10 @@ class Task:
         def proof(part: Stated, index: Tensor) -> Tensor:
             return self._prove(part, inputs.spec.part(index))
 
-        empty = x.new_zeros(len(x), inputs.spec.n_groups)
-        proved, margins, factor = largest_proved(whole, x, free, found.radius > 0, proof, self._passes, empty)
+        at_input = inputs.spec.margins(inputs.outputs)
+        proved, margins, factor = largest_proved(
+            whole, x, free, found.radius > 0, proof, self._passes, at_input, self.search.delta
+        )
         passed = factor > 0
         half = proved.half_widths()
         half = torch.where(passed[:, None], half, 0.0)

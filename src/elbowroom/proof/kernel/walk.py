@@ -23,7 +23,7 @@ from elbowroom.proof.kernel.support import dot, hull, least
 
 # Errors a deployed network adds of its own: (node number, sizes of the inputs, size of the output) -> `b x *shape`.
 Noise = Callable[[int, list[Tensor], Tensor], Tensor]
-_ROWS = 1 << 22  # numbers in flight per chunk of rows
+_ROWS = {"cpu": 1 << 22, "cuda": 1 << 25}  # numbers in flight per chunk of rows
 
 
 class StrictBounds:
@@ -168,7 +168,7 @@ class StrictBounds:
         node, batch = self.net.nodes[i], len(self.lower[0])
         below, above = self.lower[0].new_full((2, batch, node.size), -torch.inf)
         widest = max(n.size for n in self.net.nodes[: i + 1])
-        step = max(1, _ROWS // (2 * widest))
+        step = max(1, _ROWS.get(below.device.type, _ROWS["cpu"]) // (2 * widest))
         per = max(1, step // node.size)
         for b in range(0, batch, per):
             chosen = torch.arange(b, min(b + per, batch), device=below.device)

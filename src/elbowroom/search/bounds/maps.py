@@ -20,7 +20,7 @@ from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Node
 from elbowroom.network.operations import Operation, Shape
-from elbowroom.search.bounds.windows import Window, cut_constant, margins
+from elbowroom.search.bounds.coefficients import Geometry, Patch, cleaned, windows
 
 _CONV = (F.conv1d, F.conv2d, F.conv3d)
 _CONV_TRANSPOSE = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
@@ -57,13 +57,18 @@ class Map:
         found: tuple[Tensor, ...] = pull(a)
         return found
 
-    def reach(self, op: Any, at: Window, shape: Shape, shapes: Sequence[Shape]) -> Window | None:
-        """The places of the inputs (of `shapes`) that the places `at` of the output (of `shape`) depend on; None where
-        no window is known."""
+    def reach(self, op: Any, at: Geometry, shape: Shape, shapes: Sequence[Shape]) -> Geometry | None:
+        """The windows over the inputs (of `shapes`) that windows `at` over the output (of `shape`) depend on; None where
+        they are not known."""
         return None
 
-    def adjoint_at(self, op: Any, a: Tensor, at: Window, below: Window, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        """The same as `adjoint`, from the places `at` of the output to the places `below`, which `reach` gave."""
+    def adjoint_at(self, op: Any, c: Patch, shape: Shape, shapes: Sequence[Shape]) -> Sequence[Tensor]:
+        """The same as `adjoint` over windows, `c` of the output: numbers over those of the inputs that `reach` gives."""
+        raise NotImplementedError
+
+    def linear_at(self, op: Any, xs: Sequence[Tensor], c: Patch, shape: Shape) -> Tensor:
+        """The same as `linear` over windows: `xs` over those that `reach` gives (zero outside of the inputs), to numbers
+        over those of `c`, of which only the places count."""
         raise NotImplementedError
 
     def products(self, op: Any) -> int:
@@ -100,22 +105,37 @@ class _Sliding(Map):
         """Kernel, padding and dilation."""
         raise NotImplementedError
 
-    def _extents(self, op: Any, at: Window) -> list[slice]:
-        """The places under the windows of the places `at`, those in the padding (negative ones) included."""
-        return [
-            slice(s.start * step - p, (s.stop - 1) * step - p + d * (k - 1) + 1)
-            for s, step, k, p, d in zip(at, op.stride, *self.window(op))
-        ]
+    def reach(self, op: Any, at: Geometry, shape: Shape, shapes: Sequence[Shape]) -> Geometry | None:
+        kernel, padding, dilation = self.window(op)
+        return Geometry(
+            tuple(step * s for step, s in zip(at.step, op.stride)),
+            tuple(shift * s - p for shift, s, p in zip(at.shift, op.stride, padding)),
+            tuple((n - 1) * s + d * (k - 1) + 1 for n, s, k, d in zip(at.size, op.stride, kernel, dilation)),
+        )
 
-    def reach(self, op: Any, at: Window, shape: Shape, shapes: Sequence[Shape]) -> Window | None:
-        found = tuple(slice(max(0, s.start), min(n, s.stop)) for s, n in zip(self._extents(op, at), shapes[0][1:]))
-        return found if all(s.start < s.stop for s in found) else None  # places that see the padding alone
+    def adjoint_at(self, op: Any, c: Patch, shape: Shape, shapes: Sequence[Shape]) -> Sequence[Tensor]:
+        reached = self.reach(op, c.at, shape, shapes)
+        assert reached is not None
+        local = (shapes[0][0], *reached.size)
+        (found,) = self.adjoint(_unpadded(op), _images(cleaned(c, shape[1:])), [local])
+        return (_channels_last(found, c.a.shape[:2]),)
 
-    def adjoint_at(self, op: Any, a: Tensor, at: Window, below: Window, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        extents = self._extents(op, at)
-        local = (shapes[0][0], *(s.stop - s.start for s in extents))
-        (found,) = self.adjoint(replace(op, padding=(0,) * len(extents)), a, [local])
-        return (F.pad(found, margins(extents, below)),)
+    def linear_at(self, op: Any, xs: Sequence[Tensor], c: Patch, shape: Shape) -> Tensor:
+        return _channels_last(self.linear(_unpadded(op), _images(xs[0]).contiguous()), xs[0].shape[:2])
+
+
+def _unpadded(op: Any) -> Any:
+    return op if max(op.padding) == 0 else replace(op, padding=(0,) * len(op.padding))
+
+
+def _images(a: Tensor) -> Tensor:
+    """`b x s x *size x c` as images, `n x c x *size`."""
+    return a.flatten(0, 1).movedim(-1, 1)
+
+
+def _channels_last(images: Tensor, lead: Sequence[int]) -> Tensor:
+    """And back."""
+    return images.movedim(1, -1).contiguous().reshape(*lead, *images.shape[2:], images.shape[1])
 
 
 class _Conv(_Sliding):
@@ -141,12 +161,12 @@ class _Conv(_Sliding):
         transpose = _CONV_TRANSPOSE[op.weight.dim() - 3]
         return (transpose(a, op.weight, None, op.stride, op.padding, extra, op.groups, op.dilation),)
 
-    def _adjoint_by_phases(self, op: Any, a: Tensor, shape: Shape) -> Tensor:
-        """The same as one plain convolution: on a CPU some ten times faster than a strided transposed one.
+    def _by_phases(self, op: Any, a: Tensor) -> Tensor:
+        """The transposed convolution as one plain convolution: on a CPU some ten times faster where there are strides.
 
         Along an axis with stride s, input position `s u + r - padding` meets the kernel at `r + s t` only, under
         output `u - t`: for each phase r a convolution with every s-th entry of the kernel. All phases together are one
-        convolution with s times the channels, whose results are then interleaved.
+        convolution with s times the channels: `n x c x *phases x *places`, to be interleaved.
         """
         dims, (out, into) = len(op.stride), op.weight.shape[:2]
         lengths = [-(-k // s) for k, s in zip(op.weight.shape[2:], op.stride)]
@@ -156,13 +176,28 @@ class _Conv(_Sliding):
         steps, phases = [2 + 2 * d for d in range(dims)], [3 + 2 * d for d in range(dims)]
         kernel = kernel.flip(steps).permute(1, *phases, 0, *steps).flatten(0, dims)
         found = _CONV[dims - 1](a, kernel, None, 1, [t - 1 for t in lengths])
-        places = found.shape[2:]
-        found = found.reshape(len(a), into, *op.stride, *places)
+        return found.reshape(len(a), into, *op.stride, *found.shape[2:])
+
+    def _adjoint_by_phases(self, op: Any, a: Tensor, shape: Shape) -> Tensor:
+        found, dims = self._by_phases(op, a), len(op.stride)
         pairs = [axis for d in range(dims) for axis in (2 + dims + d, 2 + d)]
-        found = found.permute(0, 1, *pairs).reshape(len(a), into, *(u * s for u, s in zip(places, op.stride)))
+        whole = [u * s for u, s in zip(found.shape[2 + dims :], op.stride)]
+        found = found.permute(0, 1, *pairs).reshape(len(a), shape[0], *whole)
         # Off with the padding; positions at the end that no window reaches have coefficient zero.
         cuts = [n for have, p, want in zip(found.shape[2:], op.padding, shape[1:]) for n in (want + p - have, -p)]
         return F.pad(found, cuts[::-1])
+
+    def adjoint_at(self, op: Any, c: Patch, shape: Shape, shapes: Sequence[Shape]) -> Sequence[Tensor]:
+        if op.groups > 1 or max(op.dilation) > 1:
+            return super().adjoint_at(op, c, shape, shapes)
+        dims = len(op.stride)
+        found = self._by_phases(op, _images(cleaned(c, shape[1:])).contiguous())
+        pairs = [axis for d in range(dims) for axis in (2 + dims + d, 2 + d)]
+        whole = [u * s for u, s in zip(found.shape[2 + dims :], op.stride)]
+        found = found.permute(0, *pairs, 1).reshape(*c.a.shape[:2], *whole, shapes[0][0])
+        reached = self.reach(op, c.at, shape, shapes)
+        assert reached is not None
+        return (found[(slice(None), slice(None), *(slice(n) for n in reached.size))],)
 
     def window(self, op: Any) -> tuple[Shape, Shape, Shape]:
         return tuple(op.weight.shape[2:]), op.padding, op.dilation
@@ -175,7 +210,7 @@ class _AvgPool(_Sliding):
     def window(self, op: Any) -> tuple[Shape, Shape, Shape]:
         return op.kernel, op.padding, (1,) * len(op.kernel)
 
-    def reach(self, op: Any, at: Window, shape: Shape, shapes: Sequence[Shape]) -> Window | None:
+    def reach(self, op: Any, at: Geometry, shape: Shape, shapes: Sequence[Shape]) -> Geometry | None:
         # Windows at the edge count fewer places, and no longer look like the others.
         plain = not op.ceil_mode and max(op.padding) == 0
         return super().reach(op, at, shape, shapes) if plain else None
@@ -196,11 +231,14 @@ class _BatchNorm(Map):
     def adjoint(self, op: Any, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
         return (self.linear(op, a),)
 
-    def reach(self, op: Any, at: Window, shape: Shape, shapes: Sequence[Shape]) -> Window | None:
+    def reach(self, op: Any, at: Geometry, shape: Shape, shapes: Sequence[Shape]) -> Geometry | None:
         return at
 
-    def adjoint_at(self, op: Any, a: Tensor, at: Window, below: Window, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return (self.linear(op, a),)
+    def adjoint_at(self, op: Any, c: Patch, shape: Shape, shapes: Sequence[Shape]) -> Sequence[Tensor]:
+        return (c.a * op.scale(),)
+
+    def linear_at(self, op: Any, xs: Sequence[Tensor], c: Patch, shape: Shape) -> Tensor:
+        return xs[0] * op.scale()
 
 
 class _WithConstant(Map):
@@ -209,9 +247,14 @@ class _WithConstant(Map):
     elementwise = True
     broadcasts = True
 
-    def times(self, op: Any, x: Tensor, at: Window | None = None) -> Tensor:
-        """`L x` where the input has the output's shape; of the places `at`, or of all."""
+    def factor(self, op: Any) -> Tensor | None:
+        """What the input is multiplied by; None where it stays as it is."""
         raise NotImplementedError
+
+    def times(self, op: Any, x: Tensor) -> Tensor:
+        """`L x` where the input has the output's shape."""
+        factor = self.factor(op)
+        return x if factor is None else x * factor
 
     def linear(self, op: Any, *xs: Tensor) -> Tensor:
         return self.times(op, xs[0])
@@ -219,32 +262,43 @@ class _WithConstant(Map):
     def adjoint(self, op: Any, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
         return (self.times(op, a),) if a.shape[1:] == shapes[0] else super().adjoint(op, a, shapes)
 
-    def reach(self, op: Any, at: Window, shape: Shape, shapes: Sequence[Shape]) -> Window | None:
+    def reach(self, op: Any, at: Geometry, shape: Shape, shapes: Sequence[Shape]) -> Geometry | None:
         return at if shapes[0] == shape else None
 
-    def adjoint_at(self, op: Any, a: Tensor, at: Window, below: Window, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return (self.times(op, a, at),)
+    def adjoint_at(self, op: Any, c: Patch, shape: Shape, shapes: Sequence[Shape]) -> Sequence[Tensor]:
+        return (self.linear_at(op, [c.a], c, shape),)
+
+    def linear_at(self, op: Any, xs: Sequence[Tensor], c: Patch, shape: Shape) -> Tensor:
+        factor = self.factor(op)
+        if factor is None:
+            return xs[0]
+        return xs[0] * windows(factor.expand(len(c.place), *shape), c.place, c.at)
 
 
 class _Scale(_WithConstant):
-    def times(self, op: Any, x: Tensor, at: Window | None = None) -> Tensor:
-        return x * (op.factor if at is None else cut_constant(op.factor, at))
+    def factor(self, op: Any) -> Tensor | None:
+        factor: Tensor = op.factor
+        return factor
 
     def absolute(self, op: Any, *radii: Tensor) -> Tensor:
         return radii[0] * op.factor.abs()
 
 
 class _Divide(_WithConstant):
-    def times(self, op: Any, x: Tensor, at: Window | None = None) -> Tensor:
-        return x / (op.divisor if at is None else cut_constant(op.divisor, at))
+    def factor(self, op: Any) -> Tensor | None:
+        factor: Tensor = 1 / op.divisor
+        return factor
+
+    def times(self, op: Any, x: Tensor) -> Tensor:
+        return x / op.divisor
 
     def absolute(self, op: Any, *radii: Tensor) -> Tensor:
         return radii[0] / op.divisor.abs()
 
 
 class _Shift(_WithConstant):
-    def times(self, op: Any, x: Tensor, at: Window | None = None) -> Tensor:
-        return x
+    def factor(self, op: Any) -> Tensor | None:
+        return None
 
     def linear(self, op: Any, *xs: Tensor) -> Tensor:
         return xs[0].expand(len(xs[0]), *op.output_shape(tuple(xs[0].shape[1:])))
@@ -259,11 +313,15 @@ class _Add(Map):
             return tuple(a if sign == 1 else a * sign for sign in op.signs)
         return super().adjoint(op, a, shapes)
 
-    def reach(self, op: Any, at: Window, shape: Shape, shapes: Sequence[Shape]) -> Window | None:
+    def reach(self, op: Any, at: Geometry, shape: Shape, shapes: Sequence[Shape]) -> Geometry | None:
         return at if all(s == shape for s in shapes) else None
 
-    def adjoint_at(self, op: Any, a: Tensor, at: Window, below: Window, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return tuple(a if sign == 1 else a * sign for sign in op.signs)
+    def adjoint_at(self, op: Any, c: Patch, shape: Shape, shapes: Sequence[Shape]) -> Sequence[Tensor]:
+        return [c.a if sign == 1 else c.a * sign for sign in op.signs]
+
+    def linear_at(self, op: Any, xs: Sequence[Tensor], c: Patch, shape: Shape) -> Tensor:
+        found: Tensor = op(*xs)
+        return found
 
 
 class _Concat(Map):
@@ -271,11 +329,14 @@ class _Concat(Map):
         sizes = [s[op.axis] for s in shapes]
         return a.split(sizes, dim=op.axis + 1 if op.axis >= 0 else op.axis + a.dim())
 
-    def reach(self, op: Any, at: Window, shape: Shape, shapes: Sequence[Shape]) -> Window | None:
+    def reach(self, op: Any, at: Geometry, shape: Shape, shapes: Sequence[Shape]) -> Geometry | None:
         return at if op.axis in (0, -len(shape)) else None  # channels beside channels
 
-    def adjoint_at(self, op: Any, a: Tensor, at: Window, below: Window, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return a.split([s[0] for s in shapes], dim=1)
+    def adjoint_at(self, op: Any, c: Patch, shape: Shape, shapes: Sequence[Shape]) -> Sequence[Tensor]:
+        return c.a.split([s[0] for s in shapes], dim=-1)
+
+    def linear_at(self, op: Any, xs: Sequence[Tensor], c: Patch, shape: Shape) -> Tensor:
+        return torch.cat(list(xs), -1)
 
 
 class _Reshape(Map):

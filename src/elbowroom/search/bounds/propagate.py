@@ -6,6 +6,7 @@ computed, the better end is kept, and the activation's lines follow from it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -23,6 +24,8 @@ from elbowroom.search.memory import Budget, Pool
 from elbowroom.search.regions.input_set import InputSet, dot
 
 # A bound of one's own: margins, `b x g`, proved on the input set and differentiable by its centre and radius.
+_FEW, _MOST_ACTIVE = 128, 0.8  # entries of a node, and the share of them: from where on cutting rows to them pays
+
 BoundFunction = Callable[[Network, InputSet, Specification], Tensor]
 
 
@@ -39,8 +42,7 @@ class Propagation:
         skip_inactive: bool = False,
     ) -> None:
         """`bound_outputs`: also the outputs themselves, which direct margins do not need. `skip_inactive`: no
-        linear bounds where the intervals already say that a ReLU gives zero. (Where they say it gives its input, a
-        linear bound still helps the intervals of later layers.) Margins are the same either way.
+        linear bounds where the intervals already say that a ReLU gives zero or, in images, its input.
         """
         self.net = net
         self.inputs = inputs
@@ -48,12 +50,14 @@ class Propagation:
         budget = budget or Budget.of(None, inputs.center.device)
         self._chunk, self._pool = budget.chunk, Pool(budget.keep)
         self._skips = _only_relus_read(net) if skip_inactive and method.intervals else frozenset()
+        self._readers = Counter(j for node in net.nodes for j in node.inputs)
         self.values = net.values(inputs.center)
         lower, upper = inputs.hull()
         self.lower, self.upper = [lower], [upper]
         # The linearised network's value at the centre, as a deviation from the true one (the paper's phi).
         self.phi = [torch.zeros_like(lower)]
         self.planes: dict[int, Planes] = {}
+        self._active: dict[int, Tensor] = {}
         self._product = [inputs.is_box]  # node i takes every point of its interval (coordinates are free)
         self._tight = [inputs.is_box]  # node i's interval is exact, so a linear bound cannot improve on it
         targets = {*net.preactivations, len(net.nodes) - 1} if bound_outputs else set(net.preactivations)
@@ -78,7 +82,12 @@ class Propagation:
             repeats = row.broadcasts and node.size != net.nodes[j].size
             self._product.append(self._product[j] and elementwise and not repeats)
             self._tight.append(alone and (self._product[j] or (self._tight[j] and elementwise)))
-        chosen = numbers_of(~((high <= 0) | (low >= 0)).flatten(1)) if target and i in self._skips else None
+        chosen = None
+        if target and i in self._skips:
+            # An image has many neurons that surely pass their input on; elsewhere a linear bound of those few still
+            # helps the intervals of later layers.
+            known = (high <= 0) | (low >= 0) if len(node.shape) > 1 else high <= 0
+            chosen = numbers_of(~known.flatten(1))
         wanted = self.method.hidden or (self.method.linear and i == len(net.nodes) - 1)
         if target and wanted and not self._tight[i] and (chosen is None or chosen.numel()):
             linear_low, linear_high = self._linear_bounds(i, chosen)
@@ -101,6 +110,7 @@ class Propagation:
             return
         l, u, z = ([of[j] for j in node.inputs] for of in (self.lower, self.upper, self.values))
         planes = self.planes[i] = row_of(node).planes(node.op, l, u, z, parallel)
+        self._note_active(i)
         if not parallel:
             self.phi.append(torch.zeros_like(self.values[i]))  # never used
             return
@@ -112,10 +122,30 @@ class Propagation:
             total = term.lower_slope * phi + total
         self.phi.append(total)
 
+    def _note_active(self, i: int) -> None:
+        """Remembers which entries of a node are not zero throughout (a ReLU's inactive ones are), where the matrix below
+        can be cut to them, and is the smaller for it."""
+        node = self.net.nodes[i]
+        if len(node.shape) != 1 or len(node.inputs) != 1 or self._readers[node.inputs[0]] != 1:
+            return
+        below = self.net.nodes[node.inputs[0]]
+        row = MAPS.get(type(below.op))
+        if row is None or row.matrix(below.op) is None or node.size < _FEW:
+            return
+        planes = self.planes[i]
+        zero = (planes.lower == 0) & (planes.upper == 0)
+        for term in planes.terms:
+            zero = zero & (term.lower_slope == 0) & (term.upper_slope == 0)
+        active = numbers_of(~zero)
+        if active.shape[1] <= _MOST_ACTIVE * node.size:
+            self._active[i] = active
+
     def _linear_bounds(self, i: int, chosen: Tensor | None) -> tuple[Tensor, Tensor]:
         """Bounds of node i; of its `chosen` entries only (`b x s`, -1 for none), infinite for the others."""
         value, parallel = self.values[i], self.method.parallel
-        found = lower_deviation(self.net, i, None, self.planes, self.inputs, parallel, self._chunk, self._pool, chosen)
+        found = lower_deviation(
+            self.net, i, None, self.planes, self.inputs, parallel, self._chunk, self._pool, chosen, self._active
+        )
         below, above = (found, found) if parallel else found.chunk(2, dim=1)
         if chosen is not None:
             below, above = (_spread(t, chosen, self.net.nodes[i].size) for t in (below, above))
@@ -131,8 +161,9 @@ class Propagation:
         found = None
         if self.method.linear:
             found = value + lower_deviation(
-                self.net, last, spec.rows, self.planes, self.inputs, self.method.parallel, self._chunk, self._pool
-            )
+                self.net, last, spec.rows, self.planes, self.inputs, self.method.parallel, self._chunk, self._pool,
+                active=self._active,
+            )  # fmt: skip
             if self.method.parallel:
                 found = found + dot_rows(spec.rows, self.phi[last])
             if not self.method.intervals:

@@ -188,6 +188,36 @@ def _piecewise(kinks: Callable[[Any], tuple[float, ...]], derivative: Callable[[
     return Row(derivative, points, slopes, _kinked_chord(kinks, derivative), turns=kinks)
 
 
+class _Rectifier(Relaxed):
+    """ReLU, written out: networks are made of it, and what follows from kinks in general is many small steps.
+
+    Where zero lies inside, the upper line is the chord, the lower one `0` or `x`, whichever leaves less area.
+    """
+
+    univariate = True
+    zero_below = True
+
+    def interval(self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        (l,), (u,) = lowers, uppers
+        return l.clamp_min(0), u.clamp_min(0)
+
+    def planes(
+        self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor], values: Sequence[Tensor], parallel: bool
+    ) -> Planes:
+        (l,), (u,), (z,) = lowers, uppers, values
+        with torch.no_grad():
+            bent = (l < 0) & (u > 0)
+            stable = (u > 0).to(l.dtype)
+            lower_slope = torch.where(bent, (u > -l).to(l.dtype), stable)
+        at = z.clamp_min(0)
+        chord = torch.where(bent, ratio(u, u - l, stable), stable)
+        lower_slope = chord if parallel else lower_slope
+        # The lower line meets the function in zero, the chord at the ends; elsewhere both lie on it.
+        lower, upper = lower_slope * z - at, chord * z - at
+        upper = torch.where(bent, torch.maximum(-chord * l, u - chord * u) + upper, 0.0)
+        return Planes((Term(0, lower_slope, chord),), torch.where(bent, lower, 0.0), upper)
+
+
 # --- smooth functions
 
 
@@ -362,10 +392,6 @@ def _elu_slopes(op: ops.ELU, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     return (_ELU_CONVEX if op.alpha <= 1 else _ELU_WAVY).slopes(op, l, u)
 
 
-def _relu_slope(op: Any, x: Tensor) -> Tensor:
-    return (x > 0).to(x.dtype)
-
-
 def _leaky_slope(op: ops.LeakyReLU, x: Tensor) -> Tensor:
     return torch.where(x > 0, torch.ones_like(x), _like(op.slope, x))
 
@@ -396,7 +422,7 @@ _ELU_CONVEX = _convex(_elu_slope, _elu_points)
 _ELU_WAVY = _wavy(_elu_slope, _zero, _zero)
 
 TABLE: dict[type[ops.Operation], Relaxed] = {
-    ops.ReLU: replace(_piecewise(_zero, _relu_slope), zero_below=True),
+    ops.ReLU: _Rectifier(),
     ops.LeakyReLU: _piecewise(_zero, _leaky_slope),
     ops.Clip: _piecewise(_clip_kinks, _clip_slope),
     ops.Sigmoid: _s_shaped(_sigmoid_slope, _sigmoid_stationary),

@@ -16,7 +16,7 @@ from torch import Tensor
 from elbowroom.search.solvers.problem import Problem
 
 _FARTHEST = 4.0  # times the largest feasible factor: how far to go without a bracket
-_SMOOTH = 3  # evaluations in which a parabola should have found the boundary roughly
+_SMOOTH = 2  # evaluations in which a parabola should have found the boundary roughly
 _STUCK = 3  # failures in a row after which the bracket is halved
 
 

@@ -12,6 +12,9 @@ from elbowroom.search.regions.base import Placed
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.objective import Objective, Volume
 
+# Margins that may bind: those of which less than this share is left, but so many at least and at most.
+_NEAR, _LEAST, _MOST = 0.6, 2, 8
+
 # From (input set, which inputs of the batch it stands for) to margins less delta, `b x g`.
 Margins = Callable[[InputSet, Tensor], Tensor]
 
@@ -27,6 +30,21 @@ class Work:
     @staticmethod
     def none(batch: int) -> Work:
         return Work(*(torch.zeros(batch, dtype=torch.long) for _ in range(3)))
+
+
+@dataclass(frozen=True, eq=False)
+class Linearised:
+    """`margins`: `b x g`; `index`: `b x k`, which of them are linearised; `jacobian`: their derivatives by the region's
+    sides, `b x k x s`."""
+
+    margins: Tensor
+    index: Tensor
+    jacobian: Tensor
+
+    def along(self, sides: Tensor) -> Tensor:
+        """Derivatives of the margins along a ray through `sides`, `b x s`, at factor one: `b x g`, NaN where unknown."""
+        slopes = (self.jacobian * sides[:, None]).sum(-1)
+        return torch.full_like(self.margins, torch.nan).scatter(1, self.index, slopes)
 
 
 @dataclass
@@ -70,19 +88,20 @@ class Problem:
         """How good regions are, `b`."""
         return self.objective.value(self.region, theta)
 
-    def respond(self, jacobian: Tensor, margins: Tensor, theta: Tensor, step: int) -> Tensor:
-        """The best region under margins linearised at `theta`; `jacobian`, `margins`: what `self.jacobian` gave."""
+    def respond(self, found: Linearised, theta: Tensor, step: int) -> Tensor:
+        """The best region under margins as linearised at `theta`."""
         # Where growing would add to a margin it costs nothing, no more.
-        prices, left = (-jacobian).clamp_min(0), margins.clamp_min(0)
+        prices, left = (-found.jacobian).clamp_min(0), found.margins.gather(1, found.index).clamp_min(0)
         return self.region.respond(self.objective, prices, left, theta, step)
 
     def smallest(self, theta: Tensor) -> Tensor:
         return self.margins(theta).amin(1)
 
-    def jacobian(self, theta: Tensor, step: int = 0) -> tuple[Tensor, Tensor]:
-        """Margins, `b x g`, and their derivatives by the region's sides, `b x g x s`; `step`: see `Placed.sharpness`.
+    def jacobian(self, theta: Tensor, step: int = 0) -> Linearised:
+        """The margins, and derivatives of those that may bind by the region's sides; `step`: see `Placed.sharpness`.
 
-        One evaluation serves all margins: the bounds keep their Jacobians between the calls of autograd.
+        Those of which the region has taken least need not be differentiated: should one bind later on, the next
+        linearisation has it. One evaluation serves all: the bounds keep their Jacobians between the calls of autograd.
         """
         positions = self.index.cpu()
         self.work.evaluations[positions] += 1
@@ -91,11 +110,15 @@ class Problem:
         with torch.enable_grad():
             inputs = replace(self.region.input_set(sides), sharpness=self.region.sharpness(step))
             margins = self.evaluate(inputs, self.index)
+        found = margins.detach()
+        left = torch.nan_to_num(found / self.at_input, nan=-torch.inf)
+        near = int((left < _NEAR).sum(1).amax()) if len(left) else 0
+        index = left.topk(min(left.shape[1], max(_LEAST, min(near, _MOST))), 1, largest=False).indices
         rows = []
-        groups = margins.shape[1]
-        for j in range(groups):
-            (row,) = torch.autograd.grad(margins[:, j].sum(), sides, retain_graph=j + 1 < groups)
+        chosen = margins.gather(1, index)
+        for j in range(index.shape[1]):
+            (row,) = torch.autograd.grad(chosen[:, j].sum(), sides, retain_graph=j + 1 < index.shape[1])
             rows.append(row)
-        self.work.rows[positions] += groups
-        jacobian = torch.stack(rows, 1)
-        return margins.detach(), torch.nan_to_num(jacobian, nan=0.0, posinf=0.0, neginf=0.0)
+        self.work.rows[positions] += index.shape[1]
+        jacobian = torch.nan_to_num(torch.stack(rows, 1), nan=0.0, posinf=0.0, neginf=0.0)
+        return Linearised(found, index, jacobian)

@@ -20,19 +20,21 @@ from elbowroom.search.solvers.driver import Best
 from elbowroom.search.solvers.problem import Problem
 
 
+_FIRST = 4  # linearisations, within which small gains count
 _JUMP, _INSIDE = 0.01, 0.7
-_ROUGH = 10  # evaluations on the way to the boundary where it need not be met
 
 
 @dataclass(frozen=True)
 class Sequential:
-    """`gradients`: at most so many linearisations. `gain`: an input is done when the mean log width grows by less.
-    `tolerance`: of scaling to the boundary on the way, on either side of it; `polish`: of the last one. `retries`:
-    shorter steps tried where one did not improve."""
+    """`gradients`: at most so many linearisations. `gain`: an input is done when the mean log width grows by less;
+    `later`: the same after the first four. `tolerance`: of scaling to the boundary on the way, and `roughly`, on either
+    side of it, where margins are smooth; `polish`: of the last one. `retries`: shorter steps tried where one did not
+    improve."""
 
-    gradients: int = 4
+    gradients: int = 12
     gain: float = 5e-4
-    tolerance: float = 5e-3
+    later: float = 5e-3
+    tolerance: float = 2e-3
     roughly: float = 0.03
     polish: float = 4e-5
     retries: int = 2
@@ -53,7 +55,7 @@ class Sequential:
             lost = gained < -_JUMP
             here.factor[active[lost]] *= _INSIDE
             here.met[active[lost]] = False
-            done = (gained < self.gain) & ~lost
+            done = (gained < (self.gain if step + 1 < _FIRST else self.later)) & ~lost
             best.end(active[done], f"with too little to gain, after {_count(step + 1)}")
             active = active[~done]
             yield
@@ -69,15 +71,15 @@ class Sequential:
         takes them to a better ray; how much their objectives seem to have grown, `m`. `sure`: the best rays along which
         margins were linearised; `share`: how much of a step to go; all three brought up to date."""
         theta = part.region.grow(here.base[active], here.factor[active])
-        margins, jacobian = part.jacobian(theta, step)
-        slopes = (jacobian * part.region.sides(theta)[:, None]).sum(-1)
-        bend = (slopes - (margins - part.at_input)).double()
+        linear = part.jacobian(theta, step)
+        margins = linear.margins
+        bend = (linear.along(part.region.sides(theta)) - (margins - part.at_input)).double().nan_to_num(nan=0.0)
         points = Points.at_zero(part.at_input).with_point(torch.ones_like(margins[:, 0]), margins, bend)
         met = here.met[active]
         # A margin that jumps to a negative value has a parabola that ends elsewhere.
         ray = Ray.through(part, theta, points, torch.where(met, 1.0, points.root()), met)
         sure.put(active, ray, ray.size > sure.size[active])
-        target = part.respond(jacobian, margins, theta, step)
+        target = part.respond(linear, theta, step)
         target = torch.where(torch.isfinite(target), target, theta)
         before, gained = sure.size[active], torch.zeros_like(ray.size)
         pending = torch.arange(len(active), device=theta.device)

@@ -1,0 +1,205 @@
+"""Rows of coefficients over a node: over all of it, over windows, each row's own, or over some of its entries.
+
+A place of a convolutional layer depends on a small part of the image, and an inactive neuron passes nothing on: rows
+that are kept over what they can reach save the products with zeros, which are nearly all of them. Windows are stored with
+channels last, so that what lies under them is copied in runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from elbowroom.network.operations import Shape
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where windows lie over a node: that of a row which began at `place` has `size` positions along each axis, from
+    `step * place + shift` on. Some may be outside of the node."""
+
+    step: Shape
+    shift: tuple[int, ...]
+    size: Shape
+
+    @staticmethod
+    def point(dims: int) -> Geometry:
+        """Of the rows' own places."""
+        return Geometry((1,) * dims, (0,) * dims, (1,) * dims)
+
+    def hull(self, other: Geometry) -> Geometry | None:
+        """The smallest windows around both; None where they do not move together."""
+        if self.step != other.step:
+            return None
+        shift = tuple(map(min, self.shift, other.shift))
+        ends = (max(a + n, b + m) for a, n, b, m in zip(self.shift, self.size, other.shift, other.size))
+        return Geometry(self.step, shift, tuple(end - start for start, end in zip(shift, ends)))
+
+    def numbers(self, channels: int) -> int:
+        """How many numbers a row has."""
+        return channels * math.prod(self.size)
+
+    def margins(self, outer: Geometry) -> list[int]:
+        """What `F.pad` must add (or, negative, cut off) to get from windows with channels last to others."""
+        ends = [
+            (a - b, b + m - a - n) for a, n, b, m in zip(self.shift, self.size, outer.shift, outer.size)
+        ]  # fmt: skip
+        return [0, 0, *(n for pair in reversed(ends) for n in pair)]
+
+
+@dataclass(frozen=True, eq=False)
+class Patch:
+    """Coefficients `b x s x *size x c` over windows of a node, zero elsewhere. `place`: `b x s x dims`, where the rows
+    began. `clean`: the coefficients of positions outside of the node are zero; else they mean nothing."""
+
+    a: Tensor
+    place: Tensor
+    at: Geometry
+    clean: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Coefficients `b x r x m` over the entries `index`, `b x m`, of a node of one axis; zero over the others. What stands
+    where `index` is -1 is zero."""
+
+    a: Tensor
+    index: Tensor
+
+
+Coefficients = Tensor | Patch | Columns  # the first over the whole node, `b x r x *shape`
+
+
+def numbers(c: Coefficients) -> Tensor:
+    return c if isinstance(c, Tensor) else c.a
+
+
+def like(c: Coefficients, a: Tensor) -> Coefficients:
+    """Other numbers over the same places; over nothing else where there were none."""
+    if isinstance(c, Patch):
+        return replace(c, a=a, clean=True)
+    return Columns(a, c.index) if isinstance(c, Columns) else a
+
+
+def cut(t: Tensor, c: Coefficients) -> Tensor:
+    """Of `t`, `b x *shape`, what the coefficients are about, in their order, with an axis for the rows: zero where they
+    mean nothing."""
+    if isinstance(c, Patch):
+        return windows(t, c.place, c.at)
+    if isinstance(c, Columns):
+        return torch.where(c.index >= 0, t.gather(1, c.index.clamp_min(0)), 0.0)[:, None]
+    return t[:, None]
+
+
+def whole(c: Coefficients, shape: Shape) -> Tensor:
+    """Coefficients over all of a node of this shape."""
+    if isinstance(c, Tensor):
+        return c
+    if isinstance(c, Columns):
+        # What stands at -1 is zero: adding it somewhere changes nothing.
+        at = c.index.clamp_min(0)[:, None].expand_as(c.a)
+        return c.a.new_zeros(*c.a.shape[:2], *shape).scatter_add_(2, at, c.a)
+    lead, positions = c.a.shape[:2], math.prod(shape[1:])
+    at = _positions(c.place, c.at, shape[1:])
+    at = at.expand(*lead, -1) + _each(lead, positions + 1, at.device)
+    rows = c.a.new_zeros(lead[0] * lead[1] * (positions + 1), shape[0])
+    rows.index_copy_(0, at.flatten(), c.a.reshape(-1, shape[0]))
+    found = rows.reshape(*lead, positions + 1, shape[0])[:, :, :positions]
+    return found.transpose(2, 3).reshape(*lead, *shape)
+
+
+def total(x: Coefficients, y: Coefficients, shape: Shape) -> Coefficients:
+    """The sum of coefficients that arrive at one node on two ways."""
+    if isinstance(x, Patch) and isinstance(y, Patch) and x.at == y.at:
+        return replace(x, a=x.a + y.a, clean=x.clean and y.clean)
+    return whole(x, shape) + whole(y, shape)
+
+
+def collected(weight: Tensor, c: Coefficients, shape: Shape) -> Tensor:
+    """`sum_s weight[b, s] c[b, s]` over all of a node, `b x *shape`."""
+    if isinstance(c, Tensor):
+        return torch.bmm(weight[:, None], c.flatten(2)).reshape(-1, *shape)
+    if isinstance(c, Columns):
+        found = torch.bmm(weight[:, None], c.a).squeeze(1)
+        return found.new_zeros(len(found), *shape).scatter_add_(1, c.index.clamp_min(0), found)
+    batch, positions = len(weight), math.prod(shape[1:])
+    at = _positions(c.place, c.at, shape[1:])
+    at = at.expand(*weight.shape, -1) + _each((batch,), positions + 1, at.device)[:, None]
+    values = c.a * weight.reshape(*weight.shape, *[1] * (c.a.dim() - 2))
+    rows = values.new_zeros(batch * (positions + 1), shape[0])
+    rows.index_add_(0, at.flatten(), values.reshape(-1, shape[0]))
+    return rows.reshape(batch, positions + 1, shape[0])[:, :positions].transpose(1, 2).reshape(batch, *shape)
+
+
+def dotted(c: Coefficients, a: Tensor, t: Tensor) -> Tensor:
+    """`sum a t` over the node for each row, `b x r`; `a`: numbers over the places of `c`, `t`: what `cut` gave."""
+    if isinstance(c, Patch):
+        return (a * t).flatten(2).sum(-1)
+    a, t = a.flatten(2), t.flatten(2)
+    if a.shape[0] == 1:
+        return t[:, 0] @ a[0].T
+    return torch.bmm(a, t.transpose(1, 2)).squeeze(-1)
+
+
+# --- windows
+
+
+def windows(t: Tensor, place: Tensor, at: Geometry) -> Tensor:
+    """Of `t`, `b x c x *spatial`, what lies under each row's window, zero outside: `b x s x *size x c`."""
+    lead, channels, positions = (len(t), place.shape[1]), t.shape[1], math.prod(t.shape[2:])
+    index = _positions(place, at, t.shape[2:])
+    index = index.expand(*lead, -1) + _each(lead[:1], positions + 1, index.device)[:, None]
+    rows = F.pad(t.flatten(2).transpose(1, 2), (0, 0, 0, 1)).reshape(-1, channels)
+    return rows.index_select(0, index.flatten()).reshape(*lead, *at.size, channels)
+
+
+def own_windows(t: Tensor, place: Tensor, at: Geometry) -> Tensor:
+    """The same where each row has numbers of its own: `t`, `b x s x c x *spatial`."""
+    lead = t.shape[:2]
+    place = place.expand(lead[0], -1, -1).reshape(lead[0] * lead[1], 1, -1)
+    return windows(t.flatten(0, 1), place, at).reshape(*lead, *at.size, t.shape[2])
+
+
+def embedded(a: Tensor, inner: Geometry, outer: Geometry) -> Tensor:
+    """Numbers over windows as numbers over others: zero where these are larger, cut off where they are smaller."""
+    return a if inner == outer else F.pad(a, inner.margins(outer))
+
+
+def cleaned(c: Patch, spatial: Shape) -> Tensor:
+    """The patch's numbers, zero outside of the node."""
+    if c.clean:
+        return c.a
+    return c.a * windows(c.a.new_ones(len(c.place), 1, *spatial), c.place, c.at)
+
+
+def _positions(place: Tensor, at: Geometry, spatial: Sequence[int]) -> Tensor:
+    """The flat positions under each window, `b x s x numbers`; those outside of the node are one past its last."""
+    index: Tensor | None = None
+    inside: Tensor | None = None
+    for d, n in enumerate(spatial):
+        offset = torch.arange(at.shift[d], at.shift[d] + at.size[d], device=place.device, dtype=place.dtype)
+        along = (place[..., d] * at.step[d])[..., None] + offset
+        valid = (along >= 0) & (along < n)
+        if index is None or inside is None:
+            index, inside = along, valid
+        else:
+            index = (index[..., None] * n + along[..., None, :]).flatten(2)
+            inside = (inside[..., None] & valid[..., None, :]).flatten(2)
+    assert index is not None and inside is not None
+    return torch.where(inside, index, math.prod(spatial))
+
+
+def _each(lead: Sequence[int], size: int, device: torch.device) -> Tensor:
+    """Where each row's numbers begin if every row has `size`: `*lead x 1`."""
+    return (torch.arange(math.prod(lead), device=device) * size).reshape(*lead, 1)
+
+
+__all__ = [
+    "Coefficients", "Columns", "Geometry", "Patch", "cleaned", "collected", "cut", "dotted", "embedded", "like", "numbers",
+    "own_windows", "total", "whole", "windows",
+]  # fmt: skip

@@ -1,0 +1,316 @@
+"""One chunk of rows on their way down to the input and, for the derivative, up again. See `linear`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elbowroom.network.graph import Network, Node
+from elbowroom.network.operations import Shape
+from elbowroom.search.bounds.coefficients import (
+    Coefficients, Columns, Geometry, Patch, cleaned, cut, dotted, embedded, like, numbers, own_windows, total, whole,
+)  # fmt: skip
+from elbowroom.search.bounds.maps import MAPS, map_of
+from elbowroom.search.bounds.relaxations import TABLE
+from elbowroom.search.regions.input_set import InputSet
+
+Plan = dict[int, Geometry | None]  # per node: the windows of rows over it; None: rows are over all of it
+_NEARLY_ALL = 0.7  # of the places of a node: windows so large bring nothing
+
+
+class Term(NamedTuple):
+    """A term of a relaxation: the node it reads, its `source` there, its slope (parallel), or lower and upper one."""
+
+    node: int
+    source: Tensor | None
+    slopes: list[Tensor]
+
+
+class Relaxation(NamedTuple):
+    """The planes of a node: terms, and half-gap (parallel), or lower and upper intercept. `active`: the entries that are
+    not zero throughout, `b x m`, filled up with -1; None where rows are not cut to them."""
+
+    terms: list[Term]
+    ends: list[Tensor]
+    active: Tensor | None
+
+
+def plan(net: Network, node: int, ancestors: Sequence[int], at_input: bool) -> Plan:
+    """The windows of unit rows over a node. `at_input`: also over the input."""
+    found: Plan = {i: None for i in ancestors}
+    shape = net.nodes[node].shape
+    if not 2 <= len(shape) <= 4:
+        return found
+    met = {node: True}
+    found[node] = Geometry.point(len(shape) - 1)
+    for i in reversed(ancestors):
+        here, at = net.nodes[i], found[i]
+        if at is not None and i != node:
+            everywhere = _NEARLY_ALL * math.prod(here.shape[1:]) <= math.prod(at.size)
+            at = found[i] = None if everywhere or (i == 0 and not at_input) else at
+        below = None if at is None or i == 0 else _reach(net, here, at)
+        for j in here.inputs:
+            old = found[j]
+            found[j] = below if j not in met else old.hull(below) if old is not None and below is not None else None
+            met[j] = True
+    return found
+
+
+def _reach(net: Network, node: Node, at: Geometry) -> Geometry | None:
+    """The windows over the inputs that these windows over the node depend on; None where they are not known."""
+    row = MAPS.get(type(node.op))
+    if row is not None:
+        return row.reach(node.op, at, node.shape, [net.nodes[j].shape for j in node.inputs])
+    relaxed = TABLE.get(type(node.op))
+    return at if relaxed is not None and relaxed.univariate else None
+
+
+def widest(net: Network, plan: Plan) -> int:
+    """The most numbers that a row has over any node."""
+    return max(net.nodes[i].size if at is None else at.numbers(net.nodes[i].shape[0]) for i, at in plan.items())
+
+
+class Steps:
+    """Coefficients over a node become coefficients over its inputs."""
+
+    def __init__(self, net: Network, plan: Plan) -> None:
+        self.net, self.plan = net, plan
+
+    def affine(self, i: int, coefficients: dict[int, Coefficients]) -> None:
+        node, c = self.net.nodes[i], coefficients.pop(i)
+        row, shapes = map_of(node), [self.net.nodes[j].shape for j in node.inputs]
+        if isinstance(c, Columns):
+            weight = row.matrix(node.op)
+            if weight is not None:  # rows at -1 meet coefficients of zero
+                self.give(node.inputs[0], torch.bmm(c.a, weight[c.index.clamp_min(0)]), coefficients)
+                return
+        if isinstance(c, Patch):
+            reached = row.reach(node.op, c.at, node.shape, shapes)
+            if reached is not None:
+                clean = c.clean and reached == c.at
+                for j, part in zip(node.inputs, row.adjoint_at(node.op, c, node.shape, shapes)):
+                    self.give(j, Patch(part, c.place, reached, clean), coefficients)
+                return
+        a = whole(c, node.shape)
+        for j, part, shape in zip(node.inputs, row.adjoint(node.op, a.flatten(0, 1), shapes), shapes):
+            self.give(j, part.reshape(*a.shape[:2], *shape), coefficients)
+
+    def give(self, j: int, c: Coefficients, coefficients: dict[int, Coefficients]) -> None:
+        """Coefficients arrive at node j, and add up there."""
+        at, shape = self.plan[j], self.net.nodes[j].shape
+        if isinstance(c, Patch):
+            c = whole(c, shape) if at is None else replace(c, a=embedded(c.a, c.at, at), at=at)
+        coefficients[j] = total(coefficients[j], c, shape) if j in coefficients else c
+
+
+class Walk(Steps):
+    """`relaxed`: planes by node. `trace`: what is kept for the way up."""
+
+    def __init__(
+        self, net: Network, plan: Plan, inputs: InputSet, relaxed: dict[int, Relaxation], parallel: bool, trace: bool
+    ) -> None:
+        super().__init__(net, plan)
+        self.inputs, self.relaxed, self.parallel = inputs, relaxed, parallel
+        self.trace: dict[int, Coefficients] | None = {} if trace else None
+        # Where the coefficients are: slopes by term, then ends; of a pair, the upper one and how far the lower is from it.
+        self.lines: dict[int, list[Tensor]] = {}
+
+    def _lines(self, i: int, c: Coefficients) -> list[Tensor]:
+        """The planes of node i where the coefficients are."""
+        terms, ends, _ = self.relaxed[i]
+        every = [t for pair in (*(term.slopes for term in terms), ends) for t in _upper_and_step(pair)]
+        if not isinstance(c, Patch):
+            return [cut(t, c) for t in every]
+        return list(cut(torch.cat(every, 1), c).chunk(len(every), -1))  # all of them in one go
+
+    def down(self, coefficients: dict[int, Coefficients]) -> Tensor:
+        """The rows' lower bounds, `b x r`. Coefficients: of all inputs of the chunk, or `1 x ...` for all the same."""
+        sum_: Tensor | float = 0.0
+        while True:
+            i = max(coefficients)
+            if i == 0:
+                return sum_ - self._support(coefficients.pop(0))
+            if i not in self.relaxed:
+                self.affine(i, coefficients)
+                continue
+            terms, _, active = self.relaxed[i]
+            c = coefficients.pop(i)
+            if any(term.source is not None for term in terms):
+                c = whole(c, self.net.nodes[i].shape)
+            elif active is not None and isinstance(c, Tensor):
+                c = _cut_to(c, active)
+            lines, a = self._lines(i, c), numbers(c)
+            if self.trace is not None:
+                self.trace[i], self.lines[i] = c, lines
+            if self.parallel:
+                sum_ = sum_ - dotted(c, a.abs(), lines[-1])
+            else:
+                positive = a.clamp_min(0)
+                sum_ = sum_ + dotted(c, a, lines[-2]) + dotted(c, positive, lines[-1])
+            for t, term in enumerate(terms):
+                if self.parallel:
+                    below = a * lines[t]
+                else:
+                    upper, step = lines[2 * t : 2 * t + 2]
+                    below = torch.addcmul(a * upper, positive, step)
+                if term.source is not None:
+                    below = _scattered(below, term.source, self.net.nodes[term.node].shape)
+                self.give(term.node, like(c, below), coefficients)
+
+    def _support(self, c: Coefficients) -> Tensor:
+        """The largest value of rows over the input."""
+        if self.trace is not None:
+            self.trace[0] = c
+        if isinstance(c, Patch):
+            radius = self.lines[0] = [cut(self.inputs.radius, c)]
+            return dotted(c, c.a.abs(), radius[0])
+        return self.inputs.support(whole(c, self.net.nodes[0].shape).flatten(2))
+
+    # --- derivatives
+
+    def up(self, ancestors: Sequence[int], node: int) -> list[Coefficients]:
+        """After a traced `down`: derivatives of the rows by the radius and the planes of every relaxed node, in the order
+        of `linear._parameters`. (Coefficients, too: per row, over a part of a node or all of it.)"""
+        assert self.trace is not None
+        start = self.trace[0]
+        if isinstance(start, Patch):
+            by_radius: Coefficients = replace(start, a=-start.a.abs())
+            at: Coefficients = replace(start, a=-torch.copysign(self.lines[0][0], start.a), clean=True)
+        else:
+            flat = whole(start, self.net.nodes[0].shape).flatten(2)
+            attained, by = self.inputs.support_gradient(flat)
+            by_radius, at = -by, -attained.reshape(*attained.shape[:2], *self.net.nodes[0].shape)
+        # g[i]: the derivative of each row's bound by its coefficients over node i.
+        g = {0: at}
+        found: dict[int, list[Coefficients]] = {}
+        last = max(self.trace)
+        for i in ancestors[1:]:
+            if i > last:
+                break
+            if any(j not in g for j in self.net.nodes[i].inputs):
+                continue
+            if i in self.relaxed:
+                g[i], found[i] = self._past_planes(i, g)
+            else:
+                g[i] = self._past_affine(i, g, at)
+        return [by_radius, *(c for i in self.relaxed for c in found[i])]
+
+    def _past_affine(self, i: int, g: dict[int, Coefficients], start: Coefficients) -> Coefficients:
+        node, at = self.net.nodes[i], self.plan[i]
+        row, shapes = map_of(node), [self.net.nodes[j].shape for j in node.inputs]
+        if at is not None:
+            reached, place = row.reach(node.op, at, node.shape, shapes), self._place
+            assert reached is not None
+            parts = []
+            for j, shape in zip(node.inputs, shapes):
+                below = g[j]
+                if isinstance(below, Patch):
+                    parts.append(embedded(cleaned(below, shape[1:]), below.at, reached))
+                else:
+                    parts.append(own_windows(whole(below, shape), place, reached))
+            patch = Patch(parts[0], place, at, False)
+            return replace(patch, a=row.linear_at(node.op, parts, patch, node.shape))
+        below = [whole(g[j], shape) for j, shape in zip(node.inputs, shapes)]
+        columns, weight = self._columns_above(i), row.matrix(node.op)
+        if columns is not None and weight is not None:
+            found = torch.bmm(below[0], weight[columns.clamp_min(0)].mT)
+            return Columns(torch.where(columns[:, None] >= 0, found, 0.0), columns)
+        pushed = row.linear(node.op, *(t.flatten(0, 1) for t in below))
+        return pushed.reshape(*below[0].shape[:2], *node.shape)
+
+    @property
+    def _place(self) -> Tensor:
+        assert self.trace is not None
+        return next(c.place for c in self.trace.values() if isinstance(c, Patch))
+
+    def _columns_above(self, i: int) -> Tensor | None:
+        """The entries of node i that matter, where its only reader was cut to them."""
+        assert self.trace is not None
+        for k, c in self.trace.items():
+            if isinstance(c, Columns) and self.net.nodes[k].inputs == (i,):
+                return c.index
+        return None
+
+    def _past_planes(self, i: int, g: dict[int, Coefficients]) -> tuple[Coefficients, list[Coefficients]]:
+        """Past a relaxed node: g there, and the derivatives of the rows by its planes."""
+        assert self.trace is not None
+        c, lines, node = self.trace[i], self.lines[i], self.net.nodes[i]
+        a = numbers(c)
+        by: list[Tensor] = []
+        if self.parallel:
+            here, by_ends = -torch.copysign(lines[-1], a), [-a.abs()]
+        else:
+            above, by_lower_end = (a > 0).to(a.dtype), a.clamp_min(0)
+            here, by_ends = torch.addcmul(lines[-2], above, lines[-1]), [by_lower_end, a - by_lower_end]
+        for t, term in enumerate(self.relaxed[i].terms):
+            below = self._below(g[term.node], c, term, node.shape)
+            by_slope = below * a
+            if self.parallel:
+                by += [by_slope]
+                here = torch.addcmul(here, below, lines[t])
+            else:
+                upper, step = lines[2 * t : 2 * t + 2]
+                by_lower = by_slope * above
+                by += [by_lower, by_slope - by_lower]
+                here = torch.addcmul(here, below, torch.addcmul(upper, above, step))
+        return like(c, here), [like(c, t) for t in (*by, *by_ends)]
+
+    def _below(self, g: Coefficients, c: Coefficients, term: Term, shape: Shape) -> Tensor:
+        """The derivative by coefficients over the node that a term reads, where the coefficients `c` above it are."""
+        if isinstance(c, Patch):
+            assert isinstance(g, Patch)
+            return embedded(g.a, g.at, c.at)
+        if isinstance(c, Columns):
+            return g.a if isinstance(g, Columns) else numbers(_cut_to(whole(g, shape), c.index))
+        below = whole(g, self.net.nodes[term.node].shape)
+        if term.source is None:
+            return below
+        index = term.source[:, None].expand(-1, below.shape[1], -1)
+        return below.flatten(2).gather(2, index).reshape(*below.shape[:2], *shape)
+
+
+def relaxations(
+    net: Network,
+    terms: dict[int, list[tuple[int, Tensor | None]]],
+    tensors: Sequence[Tensor],
+    active: dict[int, Tensor],
+    parallel: bool,
+    part: slice,
+) -> dict[int, Relaxation]:
+    """Planes by node from their numbers, in the order of `linear._parameters`, of a part of the batch."""
+    rest = (t[part] for t in tensors)
+    sides = 1 if parallel else 2
+    found = {}
+    for i, known in terms.items():
+        own = [Term(j, None if s is None else s[part], list(islice(rest, sides))) for j, s in known]
+        found[i] = Relaxation(own, list(islice(rest, sides)), active[i][part] if i in active else None)
+    return found
+
+
+def _upper_and_step(pair: list[Tensor]) -> list[Tensor]:
+    """From lower and upper to upper and lower minus upper; a single one stays."""
+    return pair if len(pair) == 1 else [pair[1], pair[0] - pair[1]]
+
+
+def _cut_to(a: Tensor, index: Tensor) -> Columns:
+    """Coefficients over a node of one axis, cut to some entries."""
+    at = index.clamp_min(0)[:, None].expand(-1, a.shape[1], -1)
+    found = a.expand(len(index), -1, -1).gather(2, at)
+    return Columns(torch.where(index[:, None] >= 0, found, 0.0), index)
+
+
+def _scattered(a: Tensor, source: Tensor, shape: Shape) -> Tensor:
+    """Coefficients, `b x r x *output`, added up at the places of a node of this shape that they belong to."""
+    flat = a.flatten(2)
+    zeros = flat.new_zeros(*flat.shape[:2], math.prod(shape))
+    at = source[:, None].expand(-1, flat.shape[1], -1)
+    return zeros.scatter_add_(2, at, flat).reshape(*flat.shape[:2], *shape)
+
+
+__all__ = ["Plan", "Relaxation", "Steps", "Term", "Walk", "plan", "relaxations", "widest"]
