@@ -6,8 +6,8 @@ import zipfile
 
 import numpy as np
 import pytest
-from samples import put, written
 
+from data.samples import put, written
 from elbowroom.data.sources import open_data
 from elbowroom.errors import InputError
 

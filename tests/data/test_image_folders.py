@@ -8,8 +8,8 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image
-from samples import PICTURE, image, put
 
+from data.samples import PICTURE, image, put
 from elbowroom.data import images
 from elbowroom.data.sources import open_data
 from elbowroom.errors import InputError

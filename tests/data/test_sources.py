@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import EVERY_KIND, put
 
+from data.samples import EVERY_KIND, put
 from elbowroom.data.embedded import digits
 from elbowroom.data.sources import open_data
 from elbowroom.errors import InputError

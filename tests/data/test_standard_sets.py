@@ -5,10 +5,10 @@ import struct
 
 import numpy as np
 import pytest
-from samples import COLOUR, EVERY_KIND, IMAGES, LABELS, MNIST, cifar, idx, mnist, put, svhn, written
 from scipy.io import loadmat, savemat
 from sklearn.datasets import load_digits
 
+from data.samples import COLOUR, EVERY_KIND, IMAGES, LABELS, MNIST, cifar, idx, mnist, put, svhn, written
 from elbowroom.data.matlab import read_matlab
 from elbowroom.data.sources import open_data
 from elbowroom.data.standard import load_standard

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from samples import CSV, TABLE, parquet, put
 
+from data.samples import CSV, TABLE, parquet, put
 from elbowroom.data import tables
 from elbowroom.data.sources import open_data
 from elbowroom.errors import InputError

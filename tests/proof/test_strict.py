@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import torture
-from exact import values
 from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +28,7 @@ from elbowroom.proof.kernel.rounding import ETA
 from elbowroom.proof.kernel.walk import StrictBounds
 from elbowroom.search.bounds.propagate import margins_of
 from elbowroom.search.memory import Budget
+from proof.exact import values
 from support import FULL, cases, mlp, networks, random_region
 
 F64 = torch.float64

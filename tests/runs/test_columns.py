@@ -17,7 +17,6 @@ import pyarrow.parquet
 import pytest
 import torch
 from hypothesis import given
-from small import dataset, labels_for, network, points
 
 import elbowroom as er
 from commands import good, refused
@@ -27,6 +26,7 @@ from elbowroom.errors import InputError
 from elbowroom.network.graph import About, Network
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings
+from runs.small import dataset, labels_for, network, points
 from support import cases
 
 pandas = pytest.importorskip("pandas")

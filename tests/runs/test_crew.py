@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from small import assert_same_rows, network, points
 
 from elbowroom.errors import ElbowroomError
 from elbowroom.runs.engines.crew import TRIES, News, share_out
 from elbowroom.runs.engines.transport import answer, network_bytes, network_of, packed, unpacked
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.settings import Settings
+from runs.small import assert_same_rows, network, points
 
 NET = network()
 WORKER = Worker(NET, Settings(device="cpu", bounds="simple", solver_options={"gradients": 1}))

@@ -8,10 +8,10 @@ import sys
 import time
 
 import pytest
-from small import assert_same_rows, files
 
 import elbowroom as er
 from elbowroom.certificates.lock import locked
+from runs.small import assert_same_rows, files
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such signals there")
 

@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from small import network
 
 import elbowroom as er
 from elbowroom.errors import InputError
 from elbowroom.network.graph import About, Network
 from elbowroom.runs.problem import arguments, device_of, resolve
 from elbowroom.runs.settings import Settings
+from runs.small import network
 
 
 def named(*features):

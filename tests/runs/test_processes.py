@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import assert_same_rows, assert_same_within, dataset, files, labels_for, network, points
 
 import elbowroom as er
 from elbowroom.errors import ElbowroomError, InputError
@@ -21,6 +20,7 @@ from elbowroom.runs.engines.choice import engine_of
 from elbowroom.runs.engines.worker import Part
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings
+from runs.small import assert_same_rows, assert_same_within, dataset, files, labels_for, network, points
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

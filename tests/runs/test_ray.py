@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from small import assert_same_rows, assert_same_within, dataset, files, labels_for, network, points
 
 import elbowroom as er
 from elbowroom.errors import InputError
@@ -19,6 +18,7 @@ from elbowroom.runs.engines.ray import _Actor, connected
 from elbowroom.runs.engines.transport import network_bytes
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings
+from runs.small import assert_same_rows, assert_same_within, dataset, files, labels_for, network, points
 
 COUNT = 60
 NET = network(sizes=(10, 30, 30, 4))

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small import assert_same_rows, dataset, labels_for, network, points
 
 import elbowroom as er
 from elbowroom.certificates import lock
@@ -26,6 +25,7 @@ from elbowroom.runs.engines.choice import local
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings
 from forgery import edit_run
+from runs.small import assert_same_rows, dataset, labels_for, network, points
 
 NET = network()
 COUNT = 11

@@ -4,7 +4,6 @@ import inspect
 import json
 
 import pytest
-from small import network
 
 import elbowroom as er
 from elbowroom.certify.api import PRECISIONS
@@ -13,6 +12,7 @@ from elbowroom.readers.load import LAYOUTS, TASKS, load
 from elbowroom.runs import settings as module
 from elbowroom.runs.problem import arguments
 from elbowroom.runs.settings import OPTIONS, Settings, read_config
+from runs.small import network
 
 # name, text of a flag (a list where it may be repeated), the same in a file, what is kept
 SAME = [

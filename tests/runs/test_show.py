@@ -12,7 +12,6 @@ from decimal import Decimal
 import numpy as np
 import pytest
 import torch
-from small import dataset, labels_for, network, points
 
 import elbowroom as er
 from elbowroom.certificates.lock import locked
@@ -28,6 +27,7 @@ from elbowroom.runs.runner import Start, run_dataset
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.status import status_of
 from elbowroom.runs.summary import Found, Tally, cap_in_words, found_by, summarise, summary_of
+from runs.small import dataset, labels_for, network, points
 
 NET = network()
 NAMED = Network(NET.nodes, NET.decision, About(("age [a]", "income\x1b[31m"), ("low", "middle", "high")))

@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-from small import files
 from typer.testing import CliRunner
 
 from elbowroom.certificates.store import Run
@@ -12,6 +11,7 @@ from elbowroom.errors import InputError
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.stored import stored_settings
 from forgery import edit_run, reseal
+from runs.small import files
 
 ODD = {
     "no setting": ({"regin": 1}, "plan: regin is no setting; did you mean region"),

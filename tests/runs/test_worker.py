@@ -5,7 +5,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from small import labels_for, network, points
 
 import elbowroom as er
 from elbowroom.certificates.schema import declared
@@ -16,6 +15,7 @@ from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.problem import resolve
 from elbowroom.runs.settings import Settings
 from elbowroom.search.regions.registry import REGIONS
+from runs.small import labels_for, network, points
 from support import mlp
 
 NET = network()

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_reference import reference
 
 import elbowroom as er
 from elbowroom.errors import InputError
 from elbowroom.network.operations import Linear
+from search.test_reference import reference
 
 PAPER = {"bounds": "combined", "margin": "logits"}
 
