@@ -220,7 +220,7 @@ def test_frames_without_names_are_arrays() -> None:
 def test_frames_of_other_libraries() -> None:
     """That have columns, and give one by its name."""
 
-    class Frame(dict):  # type: ignore[type-arg]
+    class Frame(dict):
         @property
         def columns(self) -> list[str]:
             return list(self)
