@@ -108,7 +108,7 @@ def test_a_device_that_only_workers_lack(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_cores_and_memory_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
-    monkeypatch.setattr(module, "share_out", lambda crew, *rest: given.append(crew._given) or iter(()))
+    monkeypatch.setattr(module, "distribute", lambda pool, *rest: given.append(pool._given) or iter(()))
     monkeypatch.setattr(module.torch, "get_num_threads", lambda: 8)
     for workers, memory in ((3, None), (16, None), (2, "1GiB")):
         list(module.processes(NET, Settings(device="cpu", workers=workers, memory=memory), []))
