@@ -140,7 +140,8 @@ class _Reader:
             raise UnsupportedError(
                 f"{self.path} does not just return one tensor, but gives {', '.join(kinds)}; export one that does"
             )
-        return specs[0][1]["arg"]["as_tensor"]["name"]
+        name: str = specs[0][1]["arg"]["as_tensor"]["name"]
+        return name
 
     def _calls(self, nodes: list[Any]) -> list[Call]:
         calls, problems = [], []
