@@ -501,3 +501,10 @@ def test_torchscript_files_are_refused(tmp_path: Path) -> None:
     torch.jit.trace(nn.Linear(3, 2), torch.ones(1, 3)).save(str(tmp_path / "net.pt"))
     with pytest.raises(InputError, match=r"is TorchScript.*torch\.export\.save or as ONNX"):
         load(tmp_path / "net.pt", (3,), trust_pickle=True)
+
+
+def test_tensors_with_a_gradient_are_told_as_numbers() -> None:
+    mean = torch.tensor([0.25], requires_grad=True)
+    net = load(nn.Linear(2, 2), input_shape=(2,), mean=mean, std=torch.ones(1, dtype=torch.bfloat16))
+    assert net.about.origin is not None
+    assert net.about.origin.options["mean"] == [0.25] and net.about.origin.options["std"] == [1.0]

@@ -140,6 +140,8 @@ def _origin(model: Any, own: Network, options: dict[str, Any]) -> Origin | None:
 
 def _plain(value: Any) -> Any:
     """As JSON holds it; numbers exactly."""
+    if isinstance(value, Tensor):
+        return value.detach().tolist()  # numpy takes none with a gradient, none on a GPU, no bfloat16
     return value if isinstance(value, str) else np.asarray(value).tolist()
 
 
