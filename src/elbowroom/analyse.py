@@ -161,7 +161,8 @@ def _directions(eps: Tensor) -> Tensor:
         bad = int((~((largest > 0) & largest.isfinite())).sum())
         raise InputError(f"{bad} of {len(eps)} inputs have no extent (or NaN); pass certs.eps[certs.certified]")
     directions = directions / largest
-    return directions / directions.norm(dim=1, keepdim=True)
+    unit: Tensor = directions / directions.norm(dim=1, keepdim=True)
+    return unit
 
 
 __all__ = [

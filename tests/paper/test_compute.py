@@ -5,6 +5,8 @@ import dataclasses
 import json
 import shutil
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,19 +28,19 @@ pytest.importorskip("sklearn")
 MODELS = (*MAIN[:2], *BINARY[:2])
 
 
-def bench(out, **options):
+def bench(out: Path, **options: Any) -> Bench:
     return Bench(out, TINY, lambda m: training_data("digits", None, m.classes), torch.device("cpu"), **options)
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     out = tmp_path_factory.mktemp("compute")
     said = []
     assert compute(bench(out, say=said.append), MODELS)
     return out, said
 
 
-def test_all_ways_are_certified_and_proved_again(done):
+def test_all_ways_are_certified_and_proved_again(done: tuple[Path, list[str]]) -> None:
     out, said = done
     for model in MODELS:
         name = TINY.of(model).name
@@ -55,7 +57,7 @@ def test_all_ways_are_certified_and_proved_again(done):
             assert any(line.endswith("gradients") and f"{name}: {way}: " in line for line in said)
 
 
-def test_what_is_stored_is_what_certify_finds(done):
+def test_what_is_stored_is_what_certify_finds(done: tuple[Path, list[str]]) -> None:
     out, _ = done
     model = TINY.of(MAIN[1])
     net = er.load(out / "models" / f"{model.name}.elbowroom")
@@ -78,21 +80,23 @@ def test_what_is_stored_is_what_certify_finds(done):
     assert training["adversary"]["tau"] == 0.1 and training["test_accuracy"] > training["attacked_accuracy"] > 0.3
 
 
-def test_nothing_is_done_twice(done, monkeypatch):
+def test_nothing_is_done_twice(done: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     out, _ = done
     for name in ("train", "certify", "cosine_similarity"):
         monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("done already"))
     assert compute(bench(out, say=pytest.fail), MODELS)
 
 
-def test_goes_on_where_it_stopped(done, tmp_path, monkeypatch):
+def test_goes_on_where_it_stopped(
+    done: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, _ = done
     name = TINY.of(MAIN[0]).name
     shutil.copytree(out / "models", tmp_path / "models")
     shutil.copy(out / "size.json", tmp_path)
     seen = []
 
-    def clock(self):
+    def clock(self: Any) -> None:
         seen.append(1)
         if len(seen) > 2:
             raise OutOfTimeError
@@ -110,7 +114,9 @@ def test_goes_on_where_it_stopped(done, tmp_path, monkeypatch):
     assert np.array_equal(*(np.load(o / "regions" / f"{name}.npy") for o in (out, tmp_path)))
 
 
-def test_results_that_were_sent_without_their_regions(done, tmp_path, monkeypatch):
+def test_results_that_were_sent_without_their_regions(
+    done: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, _ = done
     name = TINY.of(MAIN[0]).name
     shutil.copytree(out, tmp_path / "sent")
@@ -124,13 +130,13 @@ def test_results_that_were_sent_without_their_regions(done, tmp_path, monkeypatc
     assert facts["inputs"] == 11
 
 
-def test_time_over_while_training_leaves_no_half_model(tmp_path):
+def test_time_over_while_training_leaves_no_half_model(tmp_path: Path) -> None:
     said = []
     assert not compute(bench(tmp_path, deadline=time.perf_counter() - 1, say=said.append), MODELS)
     assert not list(tmp_path.rglob("*.elbowroom")) and len(said) == 1
 
 
-def test_sizes_are_not_mixed(done):
+def test_sizes_are_not_mixed(done: tuple[Path, list[str]]) -> None:
     out, _ = done
     with pytest.raises(InputError, match="size tiny"):
         compute(dataclasses.replace(bench(out), size=QUICK), MODELS)
@@ -139,13 +145,13 @@ def test_sizes_are_not_mixed(done):
         compute(dataclasses.replace(bench(out), size=longer), MODELS)
 
 
-def test_names_are_distinct():
+def test_names_are_distinct() -> None:
     for size in SIZES.values():
         names = [size.of(m).name for m in (*MAIN, *BINARY)]
         assert len(set(names)) == len(names) == 16
 
 
-def test_command(shared, tmp_path, capsys):
+def test_command(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--data-dir", str(tmp_path), "--out", str(tmp_path / "o"), "--size", "tiny", "--device", "cpu"]) == 2
     assert "was not found" in capsys.readouterr().err
     given = ["--data-dir", str(shared / "data"), "--out", str(tmp_path / "o"), "--size", "tiny", "--device", "cpu"]
@@ -158,7 +164,7 @@ def test_command(shared, tmp_path, capsys):
 # --- read back
 
 
-def test_findings(done):
+def test_findings(done: tuple[Path, list[str]]) -> None:
     out, _ = done
     found = read(out, TINY, MAIN)
     assert [f.model.robust for f in found] == [False, True] and len(pairs(found)) == 1
@@ -187,7 +193,7 @@ def test_findings(done):
     assert [s.certified for s in doctored.on_common(*ways)] == [s.certified - 1 for s in f.on_common(*ways)]
 
 
-def test_tables_and_figures(done):
+def test_tables_and_figures(done: tuple[Path, list[str]]) -> None:
     pytest.importorskip("matplotlib")
     out, _ = done
     files = render(out, TINY)
@@ -207,7 +213,7 @@ def test_tables_and_figures(done):
     assert "Smaller networks than the paper's" in text
 
 
-def test_claims_follow_the_numbers(done):
+def test_claims_follow_the_numbers(done: tuple[Path, list[str]]) -> None:
     out, _ = done
     found, binary = read(out, TINY, MAIN), read(out, TINY, BINARY)
     normal, robust = (f.summary("sequential").ratio for f in found)
@@ -221,7 +227,7 @@ def test_claims_follow_the_numbers(done):
     assert f"The ratio is larger for robust models**: {verdict} pairs" in claims(swapped, binary)
 
 
-def test_pages_are_filled_in(done, tmp_path, capsys):
+def test_pages_are_filled_in(done: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     out, _ = done
     page = tmp_path / "docs" / "results.md"

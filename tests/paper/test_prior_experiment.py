@@ -1,23 +1,26 @@
 """The measurement of the prior, on small networks."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from elbowroom.data.embedded import Dataset
 from elbowroom.errors import InputError
 from elbowroom.paper import prior as module
 from elbowroom.paper.compute import Bench, network
-from elbowroom.paper.models import MAIN, TINY
+from elbowroom.paper.models import MAIN, TINY, Model
 from elbowroom.paper.prior import CASES, GRADIENTS, main, prior_table
 from elbowroom.training.sets import training_data
 
 pytest.importorskip("sklearn")
 
 
-def source(model):
+def source(model: Model) -> tuple[Dataset, tuple[str, ...]]:
     return training_data("digits", None, model.classes)
 
 
-def test_rows_with_and_without(tmp_path, monkeypatch):
+def test_rows_with_and_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEARNED_FROM", 12)
     monkeypatch.setattr(
         module, "CASES", {name: CASES[name] for name in ("paper's bounds", "asymmetric, in the domain")}
@@ -32,7 +35,7 @@ def test_rows_with_and_without(tmp_path, monkeypatch):
     assert "| prior | 0 |" in table.markdown()
 
 
-def test_without_models(tmp_path, capsys):
+def test_without_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="first"):
         prior_table(tmp_path, TINY, source)
     assert main([str(tmp_path), "--data-dir", str(tmp_path)]) == 2

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +19,9 @@ SMALL = (
 )
 
 
-def test_measured_once_and_kept(tmp_path, monkeypatch, capsys):
+def test_measured_once_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(module, "VARIANTS", SMALL)
     given = [str(tmp_path), "--data-dir", str(tmp_path), "--inputs", "5", "--device", "cpu"]
     assert main([*given, "--only", "a"]) == 0
@@ -37,7 +40,7 @@ def test_measured_once_and_kept(tmp_path, monkeypatch, capsys):
     assert "there are a, b" in capsys.readouterr().err
 
 
-def test_nothing_certified(tmp_path):
+def test_nothing_certified(tmp_path: Path) -> None:
     data, classes = training_data("digits")
     wrong = dataclasses.replace(data, y_test=(data.y_test + 1) % 10)
     found = measure(SMALL[0], wrong, classes, 3, torch.device("cpu"))
@@ -47,12 +50,12 @@ def test_nothing_certified(tmp_path):
     assert table(tmp_path, SMALL).rows[0][11:14] == [None, None, None]
 
 
-def test_without_data(tmp_path, capsys):
+def test_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path), "--data-dir", str(tmp_path), "--only", "svhn-quarter"]) == 2
     assert "was not found" in capsys.readouterr().err
 
 
-def test_steps_are_whole_epochs():
+def test_steps_are_whole_epochs() -> None:
     images = {"mnist": 60000, "svhn": 16000}
     for v in VARIANTS:
         per_epoch = (v.images or images[v.data]) // v.batch

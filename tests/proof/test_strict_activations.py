@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from exact import activation
 from flint import arb, ctx
 from torch import Tensor
 
 from elbowroom.network import operations as ops
 from elbowroom.proof.kernel import activations as rows
 from elbowroom.proof.kernel.activations import Smooth, interval, lines
+from proof.exact import activation
 from support import ACTIVATIONS, FULL
 
 ACTIVATIONS = ACTIVATIONS | {

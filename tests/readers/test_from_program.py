@@ -165,7 +165,9 @@ class Function(nn.Module):
         return self.f(self, *xs)
 
 
-def program(f: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, dynamic: Any = None):
+def program(
+    f: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, dynamic: Any = None
+) -> Any:
     xs = tuple(torch.ones(shape, dtype=dtype) for shape in shapes)
     return torch.export.export(Function(f), xs, dynamic_shapes=dynamic, strict=False)
 

@@ -667,7 +667,7 @@ def test_external_data(tmp_path: Path) -> None:
     (tmp_path / "weights" / "w.bin").write_bytes(bytes(8) + A(3, 4).tobytes() + bytes(4))
     m = outside(small(), location="weights/w.bin", offset="8", length="48")
     net = read(m, tmp_path)
-    assert torch.equal(net.nodes[1].op.weight, torch.from_numpy(A(3, 4)))  # type: ignore[attr-defined]
+    assert torch.equal(net.nodes[1].op.weight, torch.from_numpy(A(3, 4)))
     expected = session(tmp_path / "model.onnx").run(None, {"x": A(1, 4)})[0]
     np.testing.assert_allclose(net(A(1, 4)).numpy(), expected, atol=1e-6)
     os.symlink("weights/w.bin", tmp_path / "link.bin")  # within the folder
@@ -677,7 +677,7 @@ def test_external_data(tmp_path: Path) -> None:
 def test_external_data_as_onnx_saves_it(tmp_path: Path) -> None:
     m = small()
     onnx.save(m, str(tmp_path / "m.onnx"), save_as_external_data=True, location="m.data", size_threshold=0)
-    assert torch.equal(read_onnx(tmp_path / "m.onnx").nodes[1].op.bias, torch.from_numpy(A(3)))  # type: ignore[attr-defined]
+    assert torch.equal(read_onnx(tmp_path / "m.onnx").nodes[1].op.bias, torch.from_numpy(A(3)))
 
 
 EVIL: dict[str, tuple[dict[str, str], str]] = {

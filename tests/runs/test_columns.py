@@ -17,7 +17,6 @@ import pyarrow.parquet
 import pytest
 import torch
 from hypothesis import given
-from small import dataset, labels_for, network, points
 
 import elbowroom as er
 from commands import good, refused
@@ -27,6 +26,7 @@ from elbowroom.errors import InputError
 from elbowroom.network.graph import About, Network
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings
+from runs.small import dataset, labels_for, network, points
 from support import cases
 
 pandas = pytest.importorskip("pandas")
@@ -220,7 +220,7 @@ def test_frames_without_names_are_arrays() -> None:
 def test_frames_of_other_libraries() -> None:
     """That have columns, and give one by its name."""
 
-    class Frame(dict):  # type: ignore[type-arg]
+    class Frame(dict):
         @property
         def columns(self) -> list[str]:
             return list(self)

@@ -14,8 +14,6 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from complete import Query as Rational
-from complete import Verifier
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +28,8 @@ from elbowroom.verify import split as searching
 from elbowroom.vnnlib import Answer, Case, Query, answer, box_query, load_for, parse_query, read_query
 from proof.exact import values
 from support import cases, mlp, networks, normal
+from vnnlib.complete import Query as Rational
+from vnnlib.complete import Verifier
 
 F64 = torch.float64
 DECLARED = "(declare-const X_0 Real)(declare-const Y_0 Real)"

@@ -16,7 +16,6 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from complete import Literal, Query, Verifier
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
@@ -33,6 +32,7 @@ from elbowroom.network.graph import Network
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.vnnlib import decimals_between, exact_decimals, export, query
 from support import Region, attack, cases, mlp, normal
+from vnnlib.complete import Literal, Query, Verifier
 
 # ---------------------------------------------------------------------------------------------------------------
 # A reader of the format, in rational numbers

@@ -114,7 +114,8 @@ class Rows:
     scale: float = 1.0
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        return self.array[indices].astype(np.float64) / self.scale
+        rows: np.ndarray = self.array[indices].astype(np.float64) / self.scale
+        return rows
 
 
 @dataclass(frozen=True, eq=False)

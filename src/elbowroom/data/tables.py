@@ -189,7 +189,8 @@ def _numbers(column: Any) -> np.ndarray:
     compute = _arrow("pyarrow.compute")
     text = compute.utf8_trim_whitespace(column)
     numbers = compute.if_else(compute.match_substring_regex(text, _NUMBER), text, None)
-    return compute.cast(numbers, "float64").to_numpy(zero_copy_only=False)
+    parsed: np.ndarray = compute.cast(numbers, "float64").to_numpy(zero_copy_only=False)
+    return parsed
 
 
 def _refuse_numbers_as_names(path: Path, names: list[str]) -> None:

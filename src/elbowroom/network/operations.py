@@ -104,7 +104,7 @@ class Operation:
 
 def _tensor(value: Any, where: str) -> Tensor:
     plain = isinstance(value, Tensor) and value.layout is torch.strided and not value.is_quantized
-    if not plain or not value.is_floating_point():
+    if not isinstance(value, Tensor) or not plain or not value.is_floating_point():
         what = f"a tensor of {value.dtype}" if isinstance(value, Tensor) else repr(value)
         raise InputError(f"{where} must be a plain tensor of floating-point numbers, got {what}")
     if not value.numel():

@@ -250,7 +250,8 @@ def _is_near(moved: Tensor, eps: Tensor, p: float, basis: Tensor | None, x: Tens
         moved = torch.linalg.solve(basis, moved.T).T
     slack = _NEAR * (x.abs().amax(1, keepdim=True) + eps.amax(1, keepdim=True) + moved.abs().amax(1, keepdim=True))
     scaled = moved / (eps + slack.clamp_min(torch.finfo(x.dtype).tiny))
-    return torch.linalg.vector_norm(scaled, ord=p, dim=1) <= 1 + _NEAR
+    inside: Tensor = torch.linalg.vector_norm(scaled, ord=p, dim=1) <= 1 + _NEAR
+    return inside
 
 
 # --- does the specification hold on it?

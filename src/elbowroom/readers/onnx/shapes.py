@@ -90,7 +90,8 @@ def unsqueeze(to: Step, x: Value, axes: Any = None) -> Value:
 
 def transpose(to: Step, x: Value) -> Value:
     perm = to.integers("perm")
-    return turned(to, x, tuple(reversed(range(len(x.shape)))) if perm is None else perm)
+    value: Value = turned(to, x, tuple(reversed(range(len(x.shape)))) if perm is None else perm)
+    return value
 
 
 def turned(to: Step, x: Any, perm: Sequence[int]) -> Any:

@@ -48,7 +48,8 @@ class Step:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.node.meta["val"].dtype
+        dtype: torch.dtype = self.node.meta["val"].dtype
+        return dtype
 
     @property
     def shape(self) -> Shape:
@@ -66,14 +67,14 @@ class Step:
         """A constant that meets `x` element by element, without the batch axis."""
         _fixed(value)
         given = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-        value = exactly(given, self.dtype) if self.exact else given.to(self.dtype)
-        if not torch.equal(value.double(), given.double()):
+        stored = exactly(given, self.dtype) if self.exact else given.to(self.dtype)
+        if not torch.equal(stored.double(), given.double()):
             self.rounded.add(self.node)
-        if value.dim() <= len(x.shape):
-            return value
-        if value.dim() > len(x.shape) + 1 or value.shape[0] != 1:
-            refuse(f"a constant of shape {tuple(value.shape)} reaches into the batch axis")
-        return value[0]
+        if stored.dim() <= len(x.shape):
+            return stored
+        if stored.dim() > len(x.shape) + 1 or stored.shape[0] != 1:
+            refuse(f"a constant of shape {tuple(stored.shape)} reaches into the batch axis")
+        return stored[0]
 
     def number(self, value: Any) -> float:
         """A number among an operation's own: rounded, or not, by the same rule as constants."""
@@ -322,7 +323,8 @@ def _flip(to: Step, x: At, dims: Any) -> At:
 
 
 def _getitem(to: Step, values: Any, index: int) -> At:
-    return values[index] if values[index] is not None else refuse("uses positions or statistics, not values")
+    value: At | None = values[index]
+    return value if value is not None else refuse("uses positions or statistics, not values")
 
 
 def _cat(to: Step, xs: Any, dim: int = 0) -> At:

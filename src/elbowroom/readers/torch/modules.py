@@ -127,7 +127,9 @@ def _export(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
     try:
         batch = ({0: torch.export.Dim("batch")},)
         with DEFAULT_DTYPE.released():
-            program = torch.export.export(module, (x,), dynamic_shapes=batch, strict=False)
+            program: torch.export.ExportedProgram = torch.export.export(
+                module, (x,), dynamic_shapes=batch, strict=False
+            )
         program = program.run_decompositions({})
     except Exception as error:
         raise UnsupportedError(

@@ -154,7 +154,8 @@ class SavedProgram(nn.Module):
             self.register_buffer(self.buffer_names[name], tensor)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._values(x)[self.names[1]]
+        outputs: Tensor = self._values(x)[self.names[1]]
+        return outputs
 
     def _values(self, x: Tensor) -> dict[str, Any]:
         values: dict[str, Any] = {name: getattr(self, buffer) for name, buffer in self.buffer_names.items()}
@@ -289,7 +290,8 @@ class _Reader:
             raise UnsupportedError(
                 f"{self.path} does not just return one tensor, but gives {', '.join(kinds)}; export one that does"
             )
-        return specs[0][1]["arg"]["as_tensor"]["name"]
+        name: str = specs[0][1]["arg"]["as_tensor"]["name"]
+        return name
 
     def _calls(self, nodes: list[Any]) -> list[_Call]:
         calls, problems = [], []

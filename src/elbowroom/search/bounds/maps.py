@@ -231,7 +231,8 @@ class _Scale(_WithConstant):
         return x * (op.factor if at is None else cut_constant(op.factor, at))
 
     def absolute(self, op: Any, *radii: Tensor) -> Tensor:
-        return radii[0] * op.factor.abs()
+        scaled: Tensor = radii[0] * op.factor.abs()
+        return scaled
 
 
 class _Divide(_WithConstant):
@@ -239,7 +240,8 @@ class _Divide(_WithConstant):
         return x / (op.divisor if at is None else cut_constant(op.divisor, at))
 
     def absolute(self, op: Any, *radii: Tensor) -> Tensor:
-        return radii[0] / op.divisor.abs()
+        scaled: Tensor = radii[0] / op.divisor.abs()
+        return scaled
 
 
 class _Shift(_WithConstant):
@@ -269,13 +271,15 @@ class _Add(Map):
 class _Concat(Map):
     def adjoint(self, op: Any, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
         sizes = [s[op.axis] for s in shapes]
-        return a.split(sizes, dim=op.axis + 1 if op.axis >= 0 else op.axis + a.dim())
+        pieces: tuple[Tensor, ...] = a.split(sizes, dim=op.axis + 1 if op.axis >= 0 else op.axis + a.dim())
+        return pieces
 
     def reach(self, op: Any, at: Window, shape: Shape, shapes: Sequence[Shape]) -> Window | None:
         return at if op.axis in (0, -len(shape)) else None  # channels beside channels
 
     def adjoint_at(self, op: Any, a: Tensor, at: Window, below: Window, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return a.split([s[0] for s in shapes], dim=1)
+        pieces: tuple[Tensor, ...] = a.split([s[0] for s in shapes], dim=1)
+        return pieces
 
 
 class _Reshape(Map):
