@@ -45,9 +45,10 @@ def check(
     from elbowroom.report.plain import print_json
     from elbowroom.report.progress import proving
     from elbowroom.runs.check import check_run
+    from elbowroom.runs.sharing import using_threads_for
 
     opened = Run.open(run)
-    with proving(opened.plan.inputs) as advance:
+    with proving(opened.plan.inputs) as advance, using_threads_for(opened.network):
         outcome = check_run(opened, network, arithmetic, deployed, model, progress=advance, **given)
     code = EXIT_STATUS[outcome.verdict]
     if json:
