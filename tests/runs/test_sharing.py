@@ -13,7 +13,7 @@ from elbowroom.network.graph import Network
 from elbowroom.runs import runner, sharing
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings
-from elbowroom.runs.sharing import Share, operations, share, shared
+from elbowroom.runs.sharing import Share, Work, share, shared
 from elbowroom.search.memory import Budget
 from runs.small import dataset, network, points
 
@@ -21,17 +21,25 @@ MUCH = 1000  # workers that there is memory for
 NARROW, DEEP, WIDE = (784, 256, 256, 10), (784, 256, 256, 256, 256, 10), (784, 1024, 1024, 1024, 10)
 
 
-def work(sizes: tuple[int, ...]) -> float:
-    return operations(network(sizes=sizes))
+def work(*sizes: int) -> Work:
+    return Work.of(network(sizes=sizes))
 
 
 def test_the_model_of_the_work() -> None:
-    """That of docs/scaling.md."""
-    assert 1.3e7 < work((784, 50, 50, 50, 10)) < 1.4e7 and 1.3e9 < work((784, 400, 400, 400, 10)) < 1.4e9
+    """That of docs/scaling.md: what its tables say in Mflop per evaluation and in milliseconds per input."""
+    for sizes, operations, seconds in (
+        ((784, 50, 50, 50, 10), 13.7e6, 0.056),
+        ((784, 200, 200, 200, 10), 264e6, 0.21),
+        ((784, 400, 400, 400, 10), 1340e6, 0.728),
+        ((3072, 100, 100, 100, 10), 199e6, 0.188),
+    ):
+        assert 0.99 < work(*sizes).operations / operations < 1.01 and 0.5 < work(*sizes).seconds / seconds < 1.3
+    assert work(2, 12, 12, 3).seconds < 0.002
     net = network(sizes=DEEP)
-    assert operations(net, hidden=False) == 2 * 9 * (784 * 256 + 3 * 256**2 + 2560) < 0.02 * operations(net)
+    assert Work.of(net, hidden=False).operations == 2 * 9 * (784 * 256 + 3 * 256**2 + 2560)
+    assert Work.of(net, hidden=False).seconds < 0.2 * Work.of(net).seconds
     conv = er.load(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)), input_shape=(1, 8, 8))
-    assert operations(conv) == 2 * 2 * (144 * 9 + 144 * 3)
+    assert Work.of(conv) == Work(2 * 2 * (144 * 9 + 144 * 3), 2 * (64 + 144), 144)
 
 
 @pytest.mark.parametrize(
@@ -43,28 +51,28 @@ def test_the_model_of_the_work() -> None:
         (DEEP, 8, 2, Share(1, 2)),
         (WIDE, 4, 16, Share(1, 16)),  # large: threads
         (WIDE, 32, 16, Share(8, 2)),
-        ((2, 12, 3), 100, 16, Share(1, 1)),  # so small that threads would only wait
+        ((2, 12, 12, 3), 4000, 16, Share(1, 1)),  # so small that threads would only wait
         (DEEP, 10_000, 1, Share(1, 1)),
         (DEEP, 0, 16, Share(1, 3)),
     ],
 )  # fmt: skip
 def test_which_share(sizes: tuple[int, ...], inputs: int, cores: int, found: Share) -> None:
-    assert share(work(sizes), inputs, cores, MUCH) == found
+    assert share(work(*sizes), inputs, cores, MUCH) == found
 
 
 def test_starting_workers_never_costs_a_quarter_more() -> None:
     for sizes in (NARROW, DEEP, WIDE, (2, 12, 3)):
         for inputs in (1, 10, 100, 1000, 10_000):
             for cores in (1, 2, 16, 256):
-                found = share(work(sizes), inputs, cores, MUCH)
-                alone = sharing._START + inputs * (sharing._INPUT + sharing._EVALUATIONS * work(sizes) / sharing._RATE)
+                found = share(work(*sizes), inputs, cores, MUCH)
+                alone = sharing._START + inputs * work(*sizes).seconds
                 assert 1 <= found.workers * found.threads <= cores
                 assert found.workers == 1 or found.workers * sharing._START <= 0.25 * alone
                 assert found.workers == 1 or inputs >= 4 * found.workers
 
 
 def test_no_more_workers_than_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert share(work(NARROW), 10_000, 64, 5) == Share(5, 2) and share(work(NARROW), 10_000, 64, 0) == Share(1, 2)
+    assert share(work(*NARROW), 10_000, 64, 5) == Share(5, 2) and share(work(*NARROW), 10_000, 64, 0) == Share(1, 2)
     monkeypatch.setattr(sharing, "cores_here", lambda: 64)
     monkeypatch.setattr("elbowroom.search.memory.free_bytes", lambda device: 12 << 30)
     net, asked = network(sizes=NARROW), Settings(device="cpu")

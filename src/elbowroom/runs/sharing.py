@@ -24,9 +24,10 @@ from elbowroom.runs.settings import Settings
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.memory import Budget, bytes_of
 
-# CPU seconds. Of an input, by the model of docs/scaling.md: 25 evaluations and what goes with them, on one thread. Of a
-# worker: to load torch and this package. Both as on the machine of docs/scaling.md; a faster one is so at either.
-_INPUT, _EVALUATIONS, _RATE = 0.03, 25, 60e9
+# CPU seconds, as on the machine of docs/scaling.md (a faster one is so at all of it): of an input per operation, per
+# coefficient and per neuron, for some 25 evaluations and what goes with them on one thread, by the tables there; of a
+# worker, to load torch and this package.
+_OPERATION, _COEFFICIENT, _NEURON = 25 / 60e9, 1.2e-7, 5e-5
 _START = 1.7
 _MORE = 0.25  # how much more CPU time than one thread all starts together may take
 _INPUTS_EACH = 4  # at least: so many parts of one input, and nobody waits long for the last one
@@ -42,35 +43,49 @@ class Share:
     threads: int
 
 
-def operations(net: Network, hidden: bool = True) -> float:
-    """Floating-point operations of one evaluation of the bounds for one input, see docs/scaling.md: two rows for each
-    of three in four neurons, carried back through all layers before. `hidden`: whether these have rows at all."""
-    before, rows, first = 0, 0.0, True
-    for number, node in enumerate(net.nodes):
-        if isinstance(node.op, Linear | Conv):
-            before += node.size * node.op.weight[0].numel()
-        if number in net.preactivations:
-            rows += 0.0 if first or not hidden else 1.5 * node.size * before
-            first = False
-    return 2 * (rows + (net.n_outputs - 1) * before)
+@dataclass(frozen=True)
+class Work:
+    """Of one evaluation of the bounds for one input: floating-point operations, coefficients of rows that are computed,
+    and neurons."""
+
+    operations: float
+    coefficients: float
+    neurons: int
+
+    @property
+    def seconds(self) -> float:
+        """CPU seconds that certifying an input takes, roughly."""
+        return _OPERATION * self.operations + _COEFFICIENT * self.coefficients + _NEURON * self.neurons
+
+    @staticmethod
+    def of(net: Network, hidden: bool = True) -> Work:
+        """By the model of docs/scaling.md: two rows for each of three in four neurons, carried back through all layers
+        before. `hidden`: whether these have rows at all, or the outputs alone."""
+        products, sizes, neurons = 0, net.n_inputs, 0
+        operations, coefficients = 0.0, 0.0
+        for number, node in enumerate(net.nodes):
+            if isinstance(node.op, Linear | Conv):
+                products += node.size * node.op.weight[0].numel()
+            if number in net.preactivations:
+                if neurons and hidden:  # those of the first layer are what they are
+                    operations += 2 * 1.5 * node.size * products
+                    coefficients += 1.5 * node.size * sizes
+                sizes += node.size
+                neurons += node.size
+        rows = net.n_outputs - 1
+        return Work(operations + 2 * rows * products, coefficients + rows * sizes, neurons)
 
 
-def share(work: float, inputs: int, cores: int, fit: int, threads: int | None = None) -> Share:
-    """How to do it: `work`, operations per evaluation and input; `fit`: workers that there is memory for; `threads`: of
-    each worker, where they are given.
-
-    >>> share(200e6, 1000, 8, 99), share(200e6, 200, 8, 99), share(200e6, 8, 8, 99), share(20e9, 8, 8, 99)
-    (Share(workers=8, threads=1), Share(workers=3, threads=2), Share(workers=1, threads=2), Share(workers=2, threads=4))
-    """
-    seconds = inputs * (_INPUT + _EVALUATIONS * work / _RATE)
-    paid = int(_MORE * (seconds / _START + 1))  # workers, if they may add that to the run and its own start
+def share(work: Work, inputs: int, cores: int, fit: int, threads: int | None = None) -> Share:
+    """How to do it. `fit`: workers that there is memory for; `threads`: of each worker, where they are given."""
+    paid = int(_MORE * (inputs * work.seconds / _START + 1))  # workers, if they may add that to all, a start included
     workers = max(1, min(cores // (threads or 1), paid, inputs // _INPUTS_EACH, fit))
     return Share(workers, threads or busy_threads(work, cores // workers))
 
 
-def busy_threads(work: float, cores: int) -> int:
+def busy_threads(work: Work, cores: int) -> int:
     """How many threads the work keeps busy, out of as many as there are cores."""
-    return max(1, min(cores, math.isqrt(int(work / _GRAIN))))
+    return max(1, min(cores, math.isqrt(int(work.operations / _GRAIN))))
 
 
 @contextmanager
@@ -86,7 +101,7 @@ def using_threads(count: int | None) -> Iterator[None]:
 
 def using_threads_for(net: Network) -> AbstractContextManager[None]:
     """With as many threads as proofs about this network keep busy: for commands that prove in this process."""
-    return using_threads(busy_threads(operations(net), cores_here()))
+    return using_threads(busy_threads(Work.of(net), cores_here()))
 
 
 def cores_here() -> int:
@@ -105,7 +120,7 @@ def shared(settings: Settings, net: Network, inputs: int) -> Settings:
     device = device_of(settings) if settings.engine == "local" else None
     if device is None or device.type != "cpu" or settings.workers is not None:
         return settings
-    work = operations(net, method_named(settings.bounds).hidden)
+    work = Work.of(net, method_named(settings.bounds).hidden)
     found = share(work, inputs, cores_here(), _fit(settings, net, device), settings.threads)
     return dataclasses.replace(settings, workers=found.workers, threads=found.threads)
 
