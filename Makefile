@@ -37,6 +37,7 @@ bench: .venv/dev
 	$(BIN)/python benchmarks/models.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/threads.py
 
 # A source distribution and a wheel, looked at as the index would and as a user would.
 dist: .venv/dist

@@ -82,7 +82,7 @@ def test_flags_become_settings(given: tuple[Any, ...], place: Path, tmp_path: Pa
         "limit": "4", "offset": "1", "indices": "0-9,17", "seed": "3", "region": "box-asymmetric",
         "max-eps": "0.5", "frozen": "1", "bounds": "combined", "margin": "logits", "delta": "1e-3",
         "deployed": "float32", "memory": "1GiB", "batch": "2", "part-rows": "3", "solver": "sequential",
-        "precision": "float64", "workers": "1", "engine": "local",
+        "precision": "float64", "workers": "1", "threads": "1", "engine": "local",
     }  # fmt: skip
     more = ["--shuffle", "--predicted", "--domain", "-600,600", "--domain", "2=-500,500", "--importance", "0=2"]
     more += ["--importance", "2=3", "--solver-option", "gradients=2"]
@@ -95,7 +95,7 @@ def test_flags_become_settings(given: tuple[Any, ...], place: Path, tmp_path: Pa
     assert (kept.region, kept.max_eps, kept.frozen) == ("box-asymmetric", {"*": 0.5}, ["1"])
     assert kept.domain == {"*": [-600, 600], "2": [-500, 500]} and kept.importance == {"0": 2, "2": 3}
     assert kept.solver_options == {"gradients": 2} and kept.part_rows == 3
-    of_the_moment = {"trust_pickle", "device", "memory", "batch", "engine", "workers", "address"}
+    of_the_moment = {"trust_pickle", "device", "memory", "batch", "engine", "workers", "threads", "address"}
     assert not of_the_moment & set(opened.plan.settings)
     certs = er.Certificates.load(tmp_path)
     assert len(certs) == 4 and certs.settings["region"] == "Box(asymmetric)" and certs.network.decision == "min"
@@ -311,7 +311,7 @@ def test_numbers_that_are_missing(place: Path, tmp_path: Path) -> None:
 
 def test_workers(given: tuple[Any, ...], tmp_path: Path) -> None:
     result = good(*given, "--out", tmp_path / "run", "--workers", 2)
-    assert "on cpu by 2 workers" in result.stderr and "10 parts of up to 2 inputs" in result.stderr
+    assert "on cpu by 2 workers of 1 thread each" in result.stderr and "10 parts of up to 2 inputs" in result.stderr
     assert "20 of 20" in result.stdout
 
 

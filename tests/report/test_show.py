@@ -334,7 +334,7 @@ def test_status(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def begun(run: Run, right: int | None = None, done: int = 0, domain: tuple[float, float] | None = None) -> Start:
     data = dataset(points(run.plan.inputs), name="points", domain=domain)
-    return Start(run, data, "cpu", 1, done, right)
+    return Start(run, data, "cpu", 1, 1, done, right)
 
 
 def test_the_introduction(finished: Run) -> None:

@@ -109,7 +109,7 @@ def test_kinds_of_settings() -> None:
         "solver_options", "delta", "precision", "deployed",
     }  # fmt: skip
     assert set(Settings().plain()) - set(Settings().stored()) == {
-        "trust_pickle", "device", "memory", "batch", "engine", "workers", "address"
+        "trust_pickle", "device", "memory", "batch", "engine", "workers", "threads", "address"
     }  # fmt: skip
     told = set(inspect.signature(load).parameters) - {"model", "features", "classes", "trust_pickle"}
     assert set(Settings().reading()) == told

@@ -83,7 +83,7 @@ def certify(
     watch = display(quiet)
     try:
         with on_signals(_STOPPING) as stop:
-            outcome = run_dataset(net, data, out, settings, resume=resume, watch=watch, stop=stop)
+            outcome = run_dataset(net, data, out, settings, resume=resume, watch=watch, stop=stop, sharing=True)
     except KeyboardInterrupt:
         print(f"elbowroom: stopped at once; finished parts are kept: {how_to_go_on(out)}", file=sys.stderr)
         return INTERRUPTED

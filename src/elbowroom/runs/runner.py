@@ -25,11 +25,12 @@ from elbowroom.data.selection import select
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Conv, Linear
-from elbowroom.runs.engines.choice import Engine, engine_of
+from elbowroom.runs.engines.choice import Engine, engine_for, engine_of
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.matching import matched
 from elbowroom.runs.problem import device_of, resolve
 from elbowroom.runs.settings import Settings
+from elbowroom.runs.sharing import shared, threads_each
 from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.summary import Tally
 
@@ -55,12 +56,14 @@ class Watch(Protocol):
 @dataclass(frozen=True)
 class Start:
     """What is known before the first part: `right`, how many of the selected inputs the network gets right (None where
-    there is nothing to be right about, or where a run goes on); `done`: inputs certified before."""
+    there is nothing to be right about, or where a run goes on); `done`: inputs certified before; `threads`: of each
+    worker, None where that is not for us to say."""
 
     run: Run
     data: Dataset
     device: str
     workers: int
+    threads: int | None
     done: int
     right: int | None
 
@@ -84,12 +87,15 @@ def run_dataset(
     watch: Watch | None = None,
     stop: Callable[[], bool] = lambda: False,
     engine: Engine | None = None,
+    sharing: bool = False,
 ) -> Outcome:
     """Certifies the inputs of a data set that the settings select, into the folder `out`.
 
     `resume`: goes on with the run in `out`, if there is one: finished parts are kept, and the network, the data and
     the settings must be the same (those of the machine may differ). `stop`: asked before each part; true ends the run
     in good order. `watch`: is told how it goes. `engine`: who computes the parts; default, whom the settings ask for.
+    `sharing`: whether to choose workers and threads by the work, where the settings do not say; else there is this
+    process alone, since a script must be one that other processes can read.
     Columns and labels are matched by name with the network's features and classes, see `elbowroom.runs.matching`; the
     model that the network was read from is compared with it at the first inputs.
 
@@ -105,7 +111,7 @@ def run_dataset(
     asked = resolve(told, net, data.domain)
     rows = _selection(data, asked)
     net.must_agree(_first_inputs(data, rows))
-    with engine_of(asked) as (chosen, there):
+    with engine_of(shared(asked, net, len(rows)) if sharing else asked) as (chosen, there):
         # Whoever drives a cluster may have no such device.
         here = there if there.engine == "local" else dataclasses.replace(there, device=None)
         sample = Worker(net, here).sample()
@@ -127,9 +133,14 @@ def run_dataset(
                 tally = Tally()
             done = set(run.finished())
             todo = [k for k in range(run.n_parts) if k not in done]
+            if sharing and there.engine == "local":  # anew: of a run that goes on there is less to do
+                now = shared(asked, net, sum(len(run.rows(k)) for k in todo))
+                there = dataclasses.replace(there, workers=now.workers, threads=now.threads)
             there = dataclasses.replace(there, workers=max(1, min(there.workers or 1, len(todo))))
+            chosen = engine_for(there) if sharing and there.engine == "local" else chosen
             if watch:
-                watch.begin(Start(run, data, str(there.device), there.workers or 1, tally.count, right))
+                threads = threads_each(there) if there.engine == "local" and there.device == "cpu" else None
+                watch.begin(Start(run, data, str(there.device), there.workers or 1, threads, tally.count, right))
             if todo:
                 work = _parts(run, data, rows, asked, todo, stop)
                 with contextlib.closing((engine or chosen)(net, there, work)) as found:

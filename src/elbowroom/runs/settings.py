@@ -231,7 +231,11 @@ class Settings:
         panel=MACHINE, kind=MOMENT,
     )  # fmt: skip
     workers: int | None = option(
-        values.count(1), "Parts at a time; default: 1 (local), what the cluster has room for (ray).",
+        values.count(1), "Processes; default: by the work there is (local), what the cluster has room for (ray).",
+        panel=MACHINE, kind=MOMENT, metavar="N",
+    )  # fmt: skip
+    threads: int | None = option(
+        values.count(1), "Of each worker on this machine; default: by the work, or its share of the cores.",
         panel=MACHINE, kind=MOMENT, metavar="N",
     )  # fmt: skip
     address: str | None = option(

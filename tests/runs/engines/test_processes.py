@@ -19,6 +19,7 @@ import torch
 import elbowroom as er
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import ElbowroomError, InputError
+from elbowroom.runs import sharing
 from elbowroom.runs.engines import processes as module
 from elbowroom.runs.engines.choice import engine_of
 from elbowroom.runs.engines.worker import Part
@@ -109,11 +110,11 @@ def test_a_device_that_only_workers_lack(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_cores_and_memory_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
     monkeypatch.setattr(module, "distribute", lambda pool, *rest: given.append(pool._given) or iter(()))
-    monkeypatch.setattr(module.torch, "get_num_threads", lambda: 8)
-    for workers, memory in ((3, None), (16, None), (2, "1GiB")):
-        list(module.processes(NET, Settings(device="cpu", workers=workers, memory=memory), []))
-    (_, three, threads), (_, sixteen, one), (_, two, _) = given
-    assert (threads, one) == (2, 1) and two["memory"] == "1GiB"
+    monkeypatch.setattr(sharing, "cores_here", lambda: 8)
+    for workers, memory, each in ((3, None, None), (16, None, None), (2, "1GiB", 3)):
+        list(module.processes(NET, Settings(device="cpu", workers=workers, memory=memory, threads=each), []))
+    (_, three, threads), (_, sixteen, one), (_, two, asked) = given
+    assert (threads, one, asked) == (2, 1, 3) and two["memory"] == "1GiB"
     assert 4 < three["memory"] / sixteen["memory"] < 7
 
 
@@ -123,6 +124,8 @@ def test_which_engine() -> None:
     with engine_of(Settings(device="cpu", workers=3)) as (engine, there):
         assert engine is module.processes and there.workers == 3
     with pytest.raises(InputError, match="only the engine ray uses"), engine_of(Settings(address="auto")):
+        pass
+    with pytest.raises(InputError, match="leave out `threads`"), engine_of(Settings(engine="ray", threads=2)):
         pass
     assert dataclasses.replace(Settings(), workers=4, engine="ray", address="a").claim() == Settings().claim()
 

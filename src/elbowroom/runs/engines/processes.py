@@ -24,6 +24,7 @@ from elbowroom.runs.engines.transport import answer, network_bytes, network_of
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.problem import device_of
 from elbowroom.runs.settings import Settings
+from elbowroom.runs.sharing import threads_each
 from elbowroom.search.memory import Budget
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
@@ -37,7 +38,7 @@ def processes(
     if settings.memory is None:
         total = Budget.of(None, device_of(settings)).total
         settings = dataclasses.replace(settings, memory=max(1 << 20, total // count))
-    threads = max(1, torch.get_num_threads() // count)
+    threads = threads_each(settings)
     yield from distribute(_Processes((network_bytes(net), settings.plain(), threads)), count, net, work)
 
 
