@@ -97,12 +97,10 @@ MOST_IN_A_FUNCTION = 60  # lines, the docstring not counted; how complex one may
 LONG = {
     "commands/certify.py: certify": "a third of it declares flags; the rest says in order what the command does",
     "commands/train.py: train": "half of it declares flags; the rest says in order what the command does",
-    "demo.py": "one story, told in the order in which it is printed",
     "proof/kernel/walk.py: rows_below": "one derivation, held to docs/soundness.md error term by error term",
     "search/bounds/linear.py": "a pass down the graph and its derivative, which go back over the same steps",
     "search/bounds/relaxations.py": "a table, and the few forms that its rows have",
     "search/regions/subproblem.py: largest_widths": "one interior-point iteration; its quantities all meet each other",
-    "training/train.py: train": "a quarter of it is parameters; the rest is one loop",
 }
 
 

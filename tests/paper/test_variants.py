@@ -8,8 +8,8 @@ import torch
 from elbowroom.paper.bench import Bench
 from elbowroom.paper.models import QUICK, TINY
 from elbowroom.paper.variants import VARIANTS, Variant, measure, table
+from elbowroom.training.adversary import PGD
 from elbowroom.training.sets import training_data
-from elbowroom.training.train import PGD
 
 pytest.importorskip("sklearn")
 SMALL = (
