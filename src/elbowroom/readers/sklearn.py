@@ -22,8 +22,8 @@ from elbowroom.arguments.names import Names, printable
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Graph, Network, Origin, Source
-from elbowroom.readers.load import two_classes
 from elbowroom.readers.reading import left_off
+from elbowroom.readers.two_classes import two_classes
 
 _COMPARED = (
     "the model is for regression: with a tolerance (within) its outputs are certified to stay, without one only which "

@@ -18,11 +18,19 @@ Model = Callable[[Tensor], Tensor]  # `b x *s` -> logits, `b x k`: a module or a
 
 @dataclass(frozen=True)
 class PGD:
-    """The adversary to train against: within `tau` of the input in every feature, and (`clip`) within the domain.
+    """The adversary to train against: within `tau` of the input in every feature, along the sign of the gradient.
 
-    `steps` steps of `step` times `tau` along the sign of the gradient, from a random point of the ball or the input.
-    `ramp`: epochs over which a training adversary's tau grows to its full size; hard data otherwise leave a network at
-    the frequencies of the classes.
+    Args:
+        tau: How far it may move each feature.
+        steps: How many steps it takes.
+        step: Their length, as a share of tau.
+        random_start: Whether it starts from a random point of the ball, or from the input.
+        ramp: Epochs over which a training adversary's tau grows to its full size; hard data otherwise leave a network
+            at the frequencies of the classes.
+        clip: Whether it stays within the domain.
+
+    Raises:
+        InputError: A number is out of range.
     """
 
     tau: float = 0.1
@@ -33,11 +41,27 @@ class PGD:
     clip: bool = True
 
     def at(self, epoch: int) -> PGD:
-        """The adversary of an epoch, counted from 0."""
+        """The adversary of an epoch.
+
+        Args:
+            epoch: Counted from 0.
+
+        Returns:
+            The adversary, with that epoch's tau.
+        """
         return self if epoch + 1 >= self.ramp else replace(self, tau=self.tau * (epoch + 1) / self.ramp)
 
     def around(self, x: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-        """The corners, `b x *s` each, of the boxes in which it moves `x`, `b x *s`; [low, high]: the domain."""
+        """The boxes in which it moves inputs.
+
+        Args:
+            x: The inputs, `b x *s`.
+            low: The domain's lower end.
+            high: The domain's upper end.
+
+        Returns:
+            Lower and upper corners, `b x *s` each.
+        """
         lower, upper = x - self.tau, x + self.tau
         return (lower.clamp_min(low), upper.clamp_max(high)) if self.clip else (lower, upper)
 
@@ -47,7 +71,16 @@ class PGD:
 
 
 def accuracy(model: Model, x: Tensor, y: Tensor) -> float:
-    """The share of `x` (`b x *s`) that `model` gives its label `y` (`b`)."""
+    """The share of inputs that a model gives their label.
+
+    Args:
+        model: From inputs to logits, `b x k`.
+        x: The inputs, `b x *s`.
+        y: Their labels, `b`.
+
+    Returns:
+        The share, from 0 to 1.
+    """
     with torch.no_grad():
         right = sum(int((model(part).argmax(1) == labels).sum()) for part, labels in _parts(x, y))
     return right / len(x)
@@ -56,7 +89,21 @@ def accuracy(model: Model, x: Tensor, y: Tensor) -> float:
 def accuracy_under(
     model: Model, x: Tensor, y: Tensor, by: PGD, low: float, high: float, *, starts: int = 1, seed: int = 0
 ) -> float:
-    """The share of `x` (`b x *s`) still given its label when the adversary may move it, inputs lying in [low, high]."""
+    """The share of inputs still given their label when an adversary may move them.
+
+    Args:
+        model: From inputs to logits, `b x k`.
+        x: The inputs, `b x *s`.
+        y: Their labels, `b`.
+        by: The adversary.
+        low: The domain's lower end.
+        high: The domain's upper end.
+        starts: From how many random points it tries each input.
+        seed: Of these points.
+
+    Returns:
+        The share, from 0 to 1.
+    """
     found = 0
     for part, labels in _parts(x, y):
         lower, upper = by.around(part, low, high)
@@ -73,8 +120,10 @@ def _parts(x: Tensor, y: Tensor, size: int = 5000) -> Iterator[tuple[Tensor, Ten
 class Attack:
     """What an attack found.
 
-    `found`: `b`, whether some point tried has another label. `points`: `b x *s`, the first such point, or the last one
-    tried where there is none. `tried`: how many points were evaluated in all.
+    Attributes:
+        found: Whether some point tried has another label, `b`.
+        points: The first such point, or the last one tried where there is none, `b x *s`.
+        tried: How many points were evaluated in all.
     """
 
     found: Tensor
@@ -93,11 +142,22 @@ def pgd_attack(
     starts: int = 1,
     seed: int = 0,
 ) -> Attack:
-    """Looks for points in the boxes `[lower, upper]` (`b x *s`) that `model` does not label `y` (`b`).
+    """Looks for points in boxes that a model does not give their label, by gradient ascent on the cross-entropy.
 
-    Gradient ascent on the cross-entropy, `steps` steps of `step` half-widths along the sign, from `starts` random
-    points of each box. Every point on the way counts as tried. Finding none proves nothing; finding one refutes a
-    claim.
+    Every point on the way counts as tried. Finding none proves nothing; finding one refutes a claim.
+
+    Args:
+        model: From inputs to logits, `b x k`.
+        y: The labels, `b`.
+        lower: The boxes' lower corners, `b x *s`.
+        upper: Their upper corners, `b x *s`.
+        steps: How many steps to take, along the sign of the gradient.
+        step: Their length, in half-widths of the box.
+        starts: From how many random points of each box.
+        seed: Of these points.
+
+    Returns:
+        What was found.
     """
     generator = torch.Generator().manual_seed(seed)
     found = torch.zeros(len(y), dtype=torch.bool, device=lower.device)
@@ -118,7 +178,19 @@ def pgd_attack(
 
 
 def perturb(model: Model, x: Tensor, y: Tensor, by: PGD, data: Dataset, generator: torch.Generator) -> Tensor:
-    """What the adversary makes of a batch."""
+    """What the adversary makes of a batch.
+
+    Args:
+        model: From inputs to logits, `b x k`.
+        x: The inputs, `b x *s`.
+        y: Their labels, `b`.
+        by: The adversary.
+        data: Whose domain it stays in.
+        generator: Of its starts, on the device of `x`.
+
+    Returns:
+        The moved inputs, `b x *s`.
+    """
     lower, upper = by.around(x, data.low, data.high)
     if by.random_start:
         x = lower + (upper - lower) * torch.rand(x.shape, generator=generator, device=x.device)

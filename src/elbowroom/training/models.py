@@ -30,9 +30,20 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 def mlp(
     sizes: Sequence[int], activation: Callable[[], nn.Module] = nn.ReLU, generator: torch.Generator | None = None
 ) -> nn.Sequential:
-    """A network of `sizes[0]` inputs, hidden layers of `sizes[1:-1]` neurons and `sizes[-1]` outputs.
+    """A fully-connected network.
 
     Weights and biases start uniform in +-1 / sqrt(inputs of the layer), which is torch's own default for such layers.
+
+    Args:
+        sizes: Its inputs, the neurons of each hidden layer, and its outputs.
+        activation: Makes the module between layers.
+        generator: Of the first weights; torch's global one by default.
+
+    Returns:
+        The network.
+
+    Raises:
+        InputError: There are fewer than two sizes, or one is not positive.
     """
     if len(sizes) < 2 or min(sizes) < 1:
         raise InputError(f"a network needs at least an input and an output size, all positive, got {tuple(sizes)}")
@@ -52,9 +63,21 @@ def convnet(
     activation: Callable[[], nn.Module] = nn.ReLU,
     generator: torch.Generator | None = None,
 ) -> nn.Sequential:
-    """Convolutions of `channels`, each 4x4 with stride 2 (so that it halves the image's sides), then an `mlp`.
+    """Convolutions, each 4x4 with stride 2 (so that it halves the image's sides), then an `mlp`.
 
-    `shape`: of an image, `c x h x w` or `h x w`; the network takes it flat, `b x f`.
+    Args:
+        shape: Of an image, `c x h x w` or `h x w`; the network takes it flat, `b x f`.
+        channels: Of each convolution.
+        widths: Neurons of each hidden layer behind them.
+        n_classes: How many outputs there are.
+        activation: Makes the module between layers.
+        generator: Of the first weights; torch's global one by default.
+
+    Returns:
+        The network.
+
+    Raises:
+        InputError: The images are too small for so many convolutions, or a number is not positive.
     """
     if len(shape) not in (2, 3) or not channels or min(channels) < 1:
         raise InputError(

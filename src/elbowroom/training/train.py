@@ -23,7 +23,13 @@ from elbowroom.training.steps import Replayed, Step, own_stream
 
 @dataclass(frozen=True)
 class Report:
-    """How training went: the mean loss of each epoch, and the accuracies at the end."""
+    """How training went.
+
+    Attributes:
+        losses: The mean loss of each epoch.
+        train_accuracy: At the end, on the training data.
+        test_accuracy: At the end, on the test data.
+    """
 
     losses: tuple[float, ...]
     train_accuracy: float
@@ -167,7 +173,7 @@ _WORTH_A_THREAD = 2**22  # multiplications in a layer below which threads cost m
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Work on small matrices: torch's threads would mostly wait for one another, badly so on a busy machine."""
+    """One thread, for small matrices: torch's threads would mostly wait for one another, badly so on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

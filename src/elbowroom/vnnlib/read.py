@@ -44,7 +44,18 @@ Term = tuple[Atom, ...]  # a conjunction
 
 
 def read_query(path: str | os.PathLike[str]) -> Query:
-    """Reads a `.vnnlib` file; raises an `InputError` or `UnsupportedError` that names the line."""
+    """Reads a `.vnnlib` file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The query.
+
+    Raises:
+        InputError: The file cannot be read, or is no VNN-LIB query; the message names the line.
+        UnsupportedError: It asks for something that cannot be answered here; the message names every such part.
+    """
     try:
         with open(path, "rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -61,7 +72,19 @@ def read_query(path: str | os.PathLike[str]) -> Query:
 
 
 def parse_query(text: str, name: str = "the query") -> Query:
-    """The query that a VNN-LIB text states. `name`: what to call it in messages."""
+    """The query that a VNN-LIB text states.
+
+    Args:
+        text: The text.
+        name: What to call it in messages.
+
+    Returns:
+        The query.
+
+    Raises:
+        InputError: It is no VNN-LIB query; the message names the line.
+        UnsupportedError: It asks for something that cannot be answered here; the message names every such part.
+    """
     source = Source(text.replace("\r\n", "\n").replace("\r", "\n"), name)
     return _Reader(source).query()
 
