@@ -103,7 +103,7 @@ def test_a_device_that_only_workers_lack(monkeypatch):
 
 def test_cores_and_memory_are_divided(monkeypatch):
     given = []
-    monkeypatch.setattr(module, "share_out", lambda crew, *rest: given.append(crew._given) or iter(()))
+    monkeypatch.setattr(module, "run_in_pool", lambda pool, *rest: given.append(pool._given) or iter(()))
     monkeypatch.setattr(module.torch, "get_num_threads", lambda: 8)
     for workers, memory in ((3, None), (16, None), (2, "1GiB")):
         list(module.processes(NET, Settings(device="cpu", workers=workers, memory=memory), []))

@@ -1,11 +1,11 @@
-"""Parts shared out to workers that die, fail or come late, played by a crew that does as it is told."""
+"""Workers that die, fail or come late, played by a pool that does as it is told."""
 
 import numpy as np
 import pytest
 from small import assert_same_rows, network, points
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.runs.engines.crew import TRIES, News, share_out
+from elbowroom.runs.engines.pool import TRIES, Event, run_in_pool
 from elbowroom.runs.engines.transport import answer, network_bytes, network_of, packed, unpacked
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.settings import Settings
@@ -25,37 +25,37 @@ class Actors:
 
     def __init__(self, *plot, starts=()):
         self.plot, self.starts = list(plot), list(starts)
-        self.hired, self.given, self.most, self.dismissed, self._next = 0, [], 0, False, []
+        self.started, self.given, self.most, self.stopped, self._next = 0, [], 0, False, []
 
-    def hire(self):
-        self.hired += 1
-        self._next.append(News(self.hired, self.starts.pop(0) if self.starts else "ready", "at its start"))
-        return self.hired
+    def start(self):
+        self.started += 1
+        self._next.append(Event(self.started, self.starts.pop(0) if self.starts else "ready", "at its start"))
+        return self.started
 
-    def give(self, worker, part):
+    def send(self, worker, part):
         kind = self.plot.pop(0) if self.plot else "done"
         self.given.append(part.number)
-        self._next.append(News(worker, kind, FOUND if kind == "done" else f"as planned: {kind}"))
-        self.most = max(self.most, sum(news.kind != "ready" for news in self._next))
+        self._next.append(Event(worker, kind, FOUND if kind == "done" else f"as planned: {kind}"))
+        self.most = max(self.most, sum(event.kind != "ready" for event in self._next))
 
-    def news(self):
+    def events(self):
         return [self._next.pop(0)]  # never called where nobody has anything to say
 
-    def dismiss(self):
-        self.dismissed = True
+    def stop(self):
+        self.stopped = True
 
 
-def done(crew, count, work):
-    numbers = [number for number, _ in share_out(crew, count, NET, work)]
-    assert crew.dismissed
+def done(pool, count, work):
+    numbers = [number for number, _ in run_in_pool(pool, count, NET, work)]
+    assert pool.stopped
     return numbers
 
 
 @pytest.mark.parametrize("count", [1, 3, 20])
 def test_each_part_once(count):
-    crew = Actors()
-    assert sorted(done(crew, count, parts(9))) == list(range(9))
-    assert crew.hired == count and crew.most <= count
+    pool = Actors()
+    assert sorted(done(pool, count, parts(9))) == list(range(9))
+    assert pool.started == count and pool.most <= count
 
 
 def test_no_part_is_taken_before_there_is_use_for_it():
@@ -66,8 +66,8 @@ def test_no_part_is_taken_before_there_is_use_for_it():
             taken.append(part.number)
             yield part
 
-    crew = Actors()
-    for k, _ in enumerate(share_out(crew, 2, NET, work()), 1):
+    pool = Actors()
+    for k, _ in enumerate(run_in_pool(pool, 2, NET, work()), 1):
         assert len(taken) <= k + 2
     assert done(Actors(), 2, []) == []
 
@@ -75,57 +75,57 @@ def test_no_part_is_taken_before_there_is_use_for_it():
 @pytest.mark.parametrize("deaths", [1, 2, 5])
 def test_a_part_whose_worker_died_is_done_again(deaths):
     """Each death is that of another part, but for the last two of five, which are of the same."""
-    crew = Actors(*["died"] * deaths)
-    assert sorted(done(crew, 4, parts(9))) == list(range(9))
-    assert crew.hired == 4 + deaths and len(crew.given) == 9 + deaths
+    pool = Actors(*["died"] * deaths)
+    assert sorted(done(pool, 4, parts(9))) == list(range(9))
+    assert pool.started == 4 + deaths and len(pool.given) == 9 + deaths
 
 
 def test_deaths_after_the_last_part_was_taken():
-    crew = Actors("done", "done", "died")
-    assert sorted(done(crew, 1, parts(3))) == [0, 1, 2] and crew.hired == 2
+    pool = Actors("done", "done", "died")
+    assert sorted(done(pool, 1, parts(3))) == [0, 1, 2] and pool.started == 2
 
 
 def test_a_part_that_ends_its_workers():
     """The others finish what they have begun, and are written, before the end is told."""
-    crew = Actors(*["died"] * TRIES, "done")
+    pool = Actors(*["died"] * TRIES, "done")
     found = []
     with pytest.raises(ElbowroomError, match=r"part 0 \(2 inputs, the first of them number 0\) ended 3 workers, the "
                        r"last one as planned: died. Finished parts are kept"):  # fmt: skip
-        found.extend(n for n, _ in share_out(crew, 1, NET, parts(9)))
-    assert not found and crew.given == [0] * TRIES and crew.dismissed
-    crew = Actors("failed", "done", "done")
+        found.extend(n for n, _ in run_in_pool(pool, 1, NET, parts(9)))
+    assert not found and pool.given == [0] * TRIES and pool.stopped
+    pool = Actors("failed", "done", "done")
     with pytest.raises(ElbowroomError, match="as planned: failed"):
-        found.extend(n for n, _ in share_out(crew, 3, NET, parts(9)))
-    assert sorted(found) == [1, 2] and crew.dismissed
+        found.extend(n for n, _ in run_in_pool(pool, 3, NET, parts(9)))
+    assert sorted(found) == [1, 2] and pool.stopped
 
 
 @pytest.mark.parametrize("plot", [{"starts": ["ready", "failed"]}, {"plot": ["done", "failed"]}])
 def test_a_worker_that_leaves_after_its_failure(plot):
     """Its death is no news, while another one is still at work."""
-    crew = Actors(*plot.get("plot", ()), starts=plot.get("starts", ()))
-    heard = crew.news
+    pool = Actors(*plot.get("plot", ()), starts=plot.get("starts", ()))
+    heard = pool.events
 
-    def news():
+    def events():
         found = heard()
-        return found + [News(n.worker, "died", "at its end") for n in found if n.kind == "failed"]
+        return found + [Event(n.worker, "died", "at its end") for n in found if n.kind == "failed"]
 
-    crew.news = news
+    pool.events = events
     with pytest.raises(ElbowroomError, match=r"at its start|as planned: failed"):
-        done(crew, 2, parts(4))
+        done(pool, 2, parts(4))
 
 
 def test_a_worker_that_dies_while_it_waits():
-    crew = Actors()
-    heard = crew.news
+    pool = Actors()
+    heard = pool.events
 
-    def news():
+    def events():
         found = heard()
-        if found == [News(2, "ready", "at its start")]:
-            crew._next.insert(0, News(2, "died", "while it waited"))
+        if found == [Event(2, "ready", "at its start")]:
+            pool._next.insert(0, Event(2, "died", "while it waited"))
         return found
 
-    crew.news = news
-    assert done(crew, 2, parts(1)) == [0] and crew.given == [0] and crew.hired == 2
+    pool.events = events
+    assert done(pool, 2, parts(1)) == [0] and pool.given == [0] and pool.started == 2
 
 
 def test_faults_of_the_program_keep_their_traceback():
@@ -136,20 +136,20 @@ def test_faults_of_the_program_keep_their_traceback():
 def test_workers_that_never_begin():
     with pytest.raises(ElbowroomError, match="3 workers ended before they were ready, the last one at its start"):
         done(Actors(starts=["died"] * TRIES), 2, parts(4))
-    crew = Actors(starts=["died", "ready", "died", "died"])
-    assert sorted(done(crew, 2, parts(4))) == [0, 1, 2, 3]
-    crew = Actors(starts=["ready", *["died"] * 9])  # one works, and the others' starts fail now and then
-    assert sorted(done(crew, 2, parts(20))) == list(range(20)) and crew.hired > 2 + TRIES
+    pool = Actors(starts=["died", "ready", "died", "died"])
+    assert sorted(done(pool, 2, parts(4))) == [0, 1, 2, 3]
+    pool = Actors(starts=["ready", *["died"] * 9])  # one works, and the others' starts fail now and then
+    assert sorted(done(pool, 2, parts(20))) == list(range(20)) and pool.started > 2 + TRIES
     with pytest.raises(ElbowroomError, match="at its start"):
         done(Actors(starts=["failed"]), 1, parts(4))
 
 
-def test_all_are_dismissed_when_the_run_ends_early():
-    crew = Actors()
-    work = share_out(crew, 2, NET, parts(9))
+def test_all_are_stopped_when_the_run_ends_early():
+    pool = Actors()
+    work = run_in_pool(pool, 2, NET, parts(9))
     next(work)
     work.close()
-    assert crew.dismissed
+    assert pool.stopped
 
 
 def test_what_travels():

@@ -1,4 +1,4 @@
-"""Parts shared out to workers that may die: each part is done once, tried again where its worker died under it."""
+"""A pool of workers that may die: each part is computed once, and retried where its worker died."""
 
 from __future__ import annotations
 
@@ -14,67 +14,67 @@ from elbowroom.runs.engines.transport import unpacked
 from elbowroom.runs.engines.worker import Part
 
 TRIES = 3  # of a part whose worker dies, and of workers that die before they are ready
-_KEPT = "Finished parts are kept: mend this, and go on with `resume=True`"
+_KEPT = "Finished parts are kept: fix this, then resume with `resume=True`"
 
 
 @dataclass(frozen=True)
-class News:
-    """Of a worker: `kind` "ready" (it waits for a part), "done" (`content`: the certificates, packed; it waits for
-    the next part), "failed" (the message of an error made on purpose), "broken" (the traceback of another one) or
-    "died" (in which way, in words)."""
+class Event:
+    """What a worker reports: `kind` "ready" (it waits for a part), "done" (`content`: the certificates, packed; it
+    waits for the next part), "failed" (the message of an error made on purpose), "broken" (the traceback of another
+    one) or "died" (in which way, in words)."""
 
     worker: Hashable
     kind: str
     content: Any = None
 
 
-class Crew(Protocol):
+class Pool(Protocol):
     """Workers, wherever they run."""
 
-    def hire(self) -> Hashable:
-        """Begins to start a worker."""
+    def start(self) -> Hashable:
+        """Begins to start a worker; returns what it is known by."""
 
-    def give(self, worker: Hashable, part: Part) -> None:
+    def send(self, worker: Hashable, part: Part) -> None:
         """Hands a part to a worker that waits for one."""
 
-    def news(self) -> list[News]:
-        """Waits until there are any."""
+    def events(self) -> list[Event]:
+        """Waits until a worker reports something."""
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """Ends all workers at once."""
 
 
-def share_out(
-    crew: Crew, count: int, net: Network, work: Iterable[Part]
+def run_in_pool(
+    pool: Pool, count: int, net: Network, work: Iterable[Part]
 ) -> Generator[tuple[int, Certificates], None, None]:
     """Has `count` workers compute the parts, one each at a time; a worker that dies is replaced.
 
     A part is taken when a worker waits for it. What makes the run fail lets the others finish what they have begun.
     """
     try:
-        yield from _Foreman(crew, count, net, work).run()
+        yield from _Dispatcher(pool, count, net, work).run()
     finally:
-        crew.dismiss()
+        pool.stop()
 
 
-class _Foreman:
-    def __init__(self, crew: Crew, count: int, net: Network, work: Iterable[Part]) -> None:
-        self._crew, self._count, self._net, self._work = crew, count, net, iter(work)
-        self._again: deque[Part] = deque()
+class _Dispatcher:
+    def __init__(self, pool: Pool, count: int, net: Network, work: Iterable[Part]) -> None:
+        self._pool, self._count, self._net, self._work = pool, count, net, iter(work)
+        self._retries: deque[Part] = deque()
         self._tries: Counter[int] = Counter()
         self._busy: dict[Hashable, Part] = {}
         self._idle: list[Hashable] = []
         self._starting: set[Hashable] = set()
         self._false_starts = 0
-        self._over = False  # there are no more parts
+        self._exhausted = False  # there are no more parts
         self._failure: Exception | None = None
 
     def run(self) -> Generator[tuple[int, Certificates], None, None]:
         while True:
             self._hand_out()
-            if not self._busy and (self._failure or (self._over and not self._again)):
+            if not self._busy and (self._failure or (self._exhausted and not self._retries)):
                 break
-            found = [done for news in self._crew.news() if (done := self._heed(news))]
+            found = [done for event in self._pool.events() if (done := self._handle(event))]
             self._hand_out()  # before the results are written, so that nobody waits for that
             for part, content in found:
                 yield part.number, unpacked(content, self._net)
@@ -85,41 +85,42 @@ class _Foreman:
         while self._idle and (part := self._next()):
             worker = self._idle.pop()
             self._busy[worker] = part
-            self._crew.give(worker, part)
-        wanted = 0 if self._failure else self._count if not self._over else len(self._again)
+            self._pool.send(worker, part)
+        wanted = 0 if self._failure else self._count if not self._exhausted else len(self._retries)
         for _ in range(wanted - len(self._busy) - len(self._idle) - len(self._starting)):
-            self._starting.add(self._crew.hire())
+            self._starting.add(self._pool.start())
 
     def _next(self) -> Part | None:
         if self._failure:
             return None
-        if self._again:
-            return self._again.popleft()
-        part = None if self._over else next(self._work, None)
-        self._over = part is None
+        if self._retries:
+            return self._retries.popleft()
+        part = None if self._exhausted else next(self._work, None)
+        self._exhausted = part is None
         return part
 
-    def _heed(self, news: News) -> tuple[Part, Any] | None:
-        """Takes note; the part and what was found, where one is done."""
-        worker, part = news.worker, self._busy.pop(news.worker, None)
-        if news.kind in ("ready", "done"):
+    def _handle(self, event: Event) -> tuple[Part, Any] | None:
+        """Notes what became of the worker; the part and what was found, where one is done."""
+        worker, part = event.worker, self._busy.pop(event.worker, None)
+        if event.kind in ("ready", "done"):
             self._false_starts = 0  # something works
-        if news.kind == "ready":
+        if event.kind == "ready":
             self._starting.remove(worker)
             self._idle.append(worker)
-        elif news.kind == "done":
+        elif event.kind == "done":
             assert part is not None
             self._idle.append(worker)
-            return part, news.content
-        elif news.kind == "died":
-            self._mourn(worker, part, news.content)
+            return part, event.content
+        elif event.kind == "died":
+            self._died(worker, part, event.content)
         else:
             self._starting.discard(worker)
-            kind = ElbowroomError if news.kind == "failed" else RuntimeError
-            self._failure = self._failure or kind(news.content)
+            kind = ElbowroomError if event.kind == "failed" else RuntimeError
+            self._failure = self._failure or kind(event.content)
         return None
 
-    def _mourn(self, worker: Hashable, part: Part | None, how: str) -> None:
+    def _died(self, worker: Hashable, part: Part | None, how: str) -> None:
+        """Retries its part, or gives up: after `TRIES` deaths at one part, or of workers at their start."""
         if worker in self._starting:
             self._starting.remove(worker)
             self._false_starts += 1
@@ -132,7 +133,7 @@ class _Foreman:
         else:
             self._tries[part.number] += 1
             if self._tries[part.number] < TRIES:
-                self._again.append(part)
+                self._retries.append(part)
                 return
             self._failure = self._failure or ElbowroomError(
                 f"part {part.number} ({len(part)} inputs, the first of them number {part.index[0]}) ended {TRIES} "
