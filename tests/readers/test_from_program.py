@@ -140,7 +140,7 @@ def test_roundings_to_narrower_types(tmp_path: Path) -> None:
             return x.float().double().relu()
 
     program = torch.export.export(Rounding(), (torch.ones(2, 4, dtype=torch.float64),))
-    with pytest.raises(UnsupportedError, match="rounds its values to float32, which is no part of a network"):
+    with pytest.raises(UnsupportedError, match="rounds its values to float32, which is not part of a network"):
         read_program(save(program, tmp_path / "model.pt2"))
 
 

@@ -145,7 +145,7 @@ def test_channels_last_is_noticed_and_noted() -> None:
     expected = model((x - torch.tensor([1.0, 2.0, 3.0]).reshape(3, 1, 1)).movedim(1, -1))
     torch.testing.assert_close(net(x), expected, rtol=1e-6, atol=1e-6)
     assert "takes channels last, (4, 5, 3)" in net.about.notes[0]
-    assert "are turned round for it" in load(model, (3, 4, 5), layout="NHWC").about.notes[0]
+    assert "are transposed for it" in load(model, (3, 4, 5), layout="NHWC").about.notes[0]
     with pytest.raises(InputError, match="read in row-major order their values would be mixed up"):
         load(model, (3, 4, 5), layout="NCHW")
 
@@ -213,7 +213,7 @@ def test_one_channel_changes_no_order() -> None:
 
 def test_two_axes_that_changed_places_are_not_guessed() -> None:
     for options in ({}, {"layout": "NCHW"}):
-        with pytest.raises(InputError, match=r'layout="NHWC".*turns their axes round; .*input_shape=\(6,\)'):
+        with pytest.raises(InputError, match=r'layout="NHWC".*transposes their axes; .*input_shape=\(6,\)'):
             load(linear((2, 3)), (3, 2), **options)
     x = torch.randn(2, 3, 2)
     assert torch.equal(load(linear((2, 3)), (3, 2), layout="NHWC")(x), linear((2, 3))(x.transpose(1, 2)))

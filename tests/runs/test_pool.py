@@ -74,7 +74,7 @@ def test_no_part_is_taken_before_there_is_use_for_it():
 
 @pytest.mark.parametrize("deaths", [1, 2, 5])
 def test_a_part_whose_worker_died_is_done_again(deaths):
-    """Each death is that of another part, but for the last two of five, which are of the same."""
+    """Each death is that of another part, except for the last two of five, which are of the same."""
     pool = Actors(*["died"] * deaths)
     assert sorted(done(pool, 4, parts(9))) == list(range(9))
     assert pool.started == 4 + deaths and len(pool.given) == 9 + deaths

@@ -159,9 +159,7 @@ def test_a_damaged_part_is_named(tmp_path, whole):
 def test_an_old_run_is_not_overwritten(tmp_path, whole):
     shutil.copytree(whole, tmp_path / "run")
     before = (tmp_path / "run" / "run.json").read_bytes()
-    with pytest.raises(
-        InputError, match=r"already holds a run; go on with it \(`resume=True`\), or choose another folder"
-    ):
+    with pytest.raises(InputError, match=r"already holds a run; resume it \(`resume=True`\), or choose another folder"):
         run(tmp_path / "run")
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
@@ -172,7 +170,7 @@ def test_resuming_nothing_begins(tmp_path):
 
 def test_certificates_that_were_saved_have_nothing_to_go_on_with(tmp_path):
     er.certify(NET, X).save(tmp_path)
-    with pytest.raises(InputError, match="nothing to go on with"):
+    with pytest.raises(InputError, match="nothing to resume"):
         run(tmp_path, resume=True)
 
 
@@ -373,7 +371,7 @@ def test_writes_that_fail(tmp_path, whole, monkeypatch, code):
         run(tmp_path)
     said = str(failure.value)
     assert f"part-00002.parquet: {os.strerror(code)}" in said
-    assert said.endswith("6 of 11 inputs are done and kept: mend this, and go on with `resume=True`")
+    assert said.endswith("6 of 11 inputs are done and kept: fix this, then resume with `resume=True`")
     monkeypatch.undo()
     assert len(er.Certificates.load(tmp_path)) == 6 and not list(tmp_path.rglob("*.part"))
     assert run(tmp_path, resume=True).complete

@@ -64,8 +64,8 @@ def test_what_is_kept_is_read_again():
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("regin", "box", "regin is no setting; did you mean region?"),
-        ("zzz", 1, "zzz is no setting$"),
+        ("regin", "box", "regin is not a setting; did you mean region?"),
+        ("zzz", 1, "zzz is not a setting$"),
         ("region", "elipsoid", "region must be one of .*; did you mean ellipsoid"),
         ("bounds", 3, "bounds must be one of"),
         ("scale", "1/0", "scale must be a number"),

@@ -243,7 +243,7 @@ class Certificates:
                 raise InputError(f"settings: {name} cannot be {settings.get(name, 'missing')!r}")
         if self.lower is not None and settings["p"] != "inf":
             raise InputError(f"settings: p is {settings['p']!r}, but the regions are boxes")
-        # What the search called them is a report, but one that must not speak of another shape.
+        # What the search called them is a report, but one that must not be of another shape.
         if settings.get("region") not in [shape_name(settings["p"], self.basis is not None, tied) for tied in _TIED]:
             called = str(settings.get("region", "missing"))[:80]
             raise InputError(f"settings: region cannot be {called!r}: by its other fields, it is {self.shape}")

@@ -165,7 +165,7 @@ def _fill(
     found: dict[str, Any], task: Task, points: Tensor, outputs: Tensor, chosen: Tensor, spec: Specification | None,
     space: Space, size: int, started: float,
 ) -> None:  # fmt: skip
-    """Writes what the task finds into the columns, `size` inputs at a time, fewer where memory does not suffice.
+    """Writes what the task finds into the columns, `size` inputs at a time, fewer where memory is not enough.
 
     `points`: `b x *input_shape`; `outputs`: `b x k`; `chosen`: `b`; `started`: when the work began.
     """
@@ -194,8 +194,8 @@ def _fill(
 def uncertified(
     net: Network, x: Tensor, labels: Tensor | None = None, group: Tensor | None = None, message: str = "", **told: Any
 ) -> Certificates:
-    """Certificates of inputs for which nothing is searched: their status is "error", and why is `message`. All else is
-    as `certify` has it that was told the same, whose refusals are made here as well.
+    """Certificates of inputs for which nothing is searched: their status is "error", and `message` says why.
+    All else is as in `certify` with the same arguments, and what it refuses is refused here.
 
     `x`: `b x *input_shape`, float64. `labels`: `b`. `group`: `t`, that of the inputs' own specifications, where these
     are not about labels. `told`: the arguments of `certify` that are the same for all inputs, every one of them.
@@ -268,7 +268,7 @@ def _as_executed(points: Tensor, space: Space) -> Tensor:
 def _smaller(size: int, device: torch.device) -> int:
     if size == 1:
         raise InputError(
-            f"the memory of {device} does not suffice for one input of this network; try a smaller memory=..., "
+            f"the memory of {device} is not enough for one input of this network; try a smaller memory=..., "
             'or bounds="fast"'
         )
     if device.type == "cuda":
@@ -296,7 +296,7 @@ def _mean_shape(prior: Certificates, net: Network, region: Region) -> Tensor:
     if not isinstance(prior, Certificates):
         raise InputError(f"prior must be Certificates of other inputs, got {type(prior).__name__}")
     if prior.settings.get("network_hash") != network_hash(net):
-        raise InputError("prior speaks of another network; its regions say nothing of this one's")
+        raise InputError("prior is about another network; its regions say nothing about this one's")
     if prior.settings.get("region") != region.name:
         raise InputError(f"prior holds regions of shape {prior.settings.get('region')}, not {region.name}")
     good = prior.certified & (prior.uniform > 0)

@@ -39,7 +39,7 @@ class Literal:
 
     @staticmethod
     def of(terms: Sequence[tuple[int, Fraction]], offset: Fraction) -> Literal:
-        """The literal of these numbers; where a coefficient is no float64, such as 0.1, all are scaled to integers.
+        """The literal of these numbers; where a coefficient is not a float64, such as 0.1, all are scaled to integers.
 
         Rounding one would change the literal, and which way depends on the sign of an output. What is left, numbers
         with more than 53 bits next to each other, is refused.
@@ -169,7 +169,7 @@ class Case:
 
     def _must_have(self, n_outputs: int) -> None:
         if n_outputs != self.n_outputs:
-            raise InputError(f"the query speaks of {self.n_outputs} outputs, the network has {n_outputs}")
+            raise InputError(f"the query has {self.n_outputs} outputs, the network has {n_outputs}")
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Query:
             ("outputs", self.n_outputs, net.n_outputs),
         ):
             if mine != theirs:
-                raise InputError(f"the query speaks of {mine} {what}, the network has {theirs}")
+                raise InputError(f"the query has {mine} {what}, the network has {theirs}")
 
 
 def box_query(lower: Tensor, upper: Tensor, spec: Specification) -> Query:
@@ -256,7 +256,7 @@ def as_region(net: Network, case: Case) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         >>> certs = er.certify(net, x, domain=domain, spec=case.specification(net.n_outputs))
     """
     if len(case.low) != net.n_inputs:
-        raise InputError(f"the query speaks of {len(case.low)} inputs, the network has {net.n_inputs}")
+        raise InputError(f"the query has {len(case.low)} inputs, the network has {net.n_inputs}")
     lower, upper = (t.reshape(net.input_shape) for t in (case.lower, case.upper))
     return torch.minimum(torch.maximum(lower / 2 + upper / 2, lower), upper), (lower, upper)
 

@@ -158,7 +158,7 @@ def label_stays(labels: Tensor, n_classes: int, decision: str = "max") -> Specif
         The specification, with a group for each other class.
 
     Raises:
-        InputError: These are no labels of so many classes.
+        InputError: These are not labels of so many classes.
     """
     check_labels(labels, n_classes)
     _check_decision(decision)
@@ -182,7 +182,7 @@ def label_in(allowed: Iterable[int], n_classes: int, decision: str = "max") -> S
         The specification, one for all inputs.
 
     Raises:
-        InputError: The set is empty, holds every class, or something that is no class.
+        InputError: The set is empty, holds every class, or something that is not a class.
     """
     members = _class_numbers(allowed)
     _check_decision(decision)

@@ -25,7 +25,7 @@ from elbowroom.training.train import Report, train
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the demo: both networks are trained alike, but for the adversary.
+    """Of the demo: both networks are trained alike, except for the adversary.
 
     The defaults were chosen among some forty settings (widths, epochs, rate, weight decay, batch, tau), by looking at
     the very test digits the demo reports on, so that the contrast shows at little cost in accuracy. Wherever both

@@ -28,8 +28,8 @@ def introduce(say: Console, data: Dataset, use: Settings) -> None:
         f"Data: {len(data.x_train)} handwritten digits of 8x8 pixels to train on, {n} others to certify. A pixel runs "
         f"from {data.low:g} (blank) to {data.high:g} (full ink): ε below is on a scale where the whole range is "
         f"{data.high - data.low:g}.\n"
-        f"Networks: two of {layers} neurons (ReLU), alike but for one thing. The normal one learns from the digits as "
-        "they are; the robust one from each digit after an adversary has moved every pixel by up to "
+        f"Networks: two of {layers} neurons (ReLU), alike except for one thing. The normal one learns from the digits "
+        "as they are; the robust one from each digit after an adversary has moved every pixel by up to "
         f"τ = {by.tau:g} to mislead it ({by.steps} steps of projected gradient descent, PGD)."
     )
     say.print(Panel(text, title="elbowroom demo", box=box.ROUNDED, padding=(1, 2)))

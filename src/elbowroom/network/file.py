@@ -113,7 +113,7 @@ def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
 
 
 def about_hash(net: Network) -> str:
-    """Of what is no part of the network's hash: names, notes and origin, as its file holds them."""
+    """Of what is not part of the network's hash: names, notes and origin, as its file holds them."""
     return digest(_written_about(net.about))
 
 

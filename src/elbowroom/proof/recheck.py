@@ -155,7 +155,7 @@ def _network_of(certs: Certificates, net: Network | None) -> Network:
         raise InputError("these certificates do not carry their network; give it as net")
     stated, found = certs.settings.get("network_hash"), network_hash(net)
     if stated != found:
-        raise InputError(f"the certificates speak of the network with hash {stated}; this one has the hash {found}")
+        raise InputError(f"the certificates are about the network with hash {stated}; this one has the hash {found}")
     return net
 
 

@@ -255,7 +255,7 @@ def feature_names_of(model: Any, trust_pickle: bool = False) -> Names | None:
 
 def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
     """Where the user's images have their channels, "first" or "last", if the model has them at the other end; None
-    where nothing is to be turned round. Refuses what would mix values up."""
+    where nothing is to be transposed. Refuses what would mix values up."""
     moved = {"first": moved_last(shape), "last": moved_first(shape)}
     fits = {end: keeps_axes(turned, own) for end, turned in moved.items()}
     if layout == "NHWC":
@@ -267,8 +267,8 @@ def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
             ways = ["first"] if (flat or shape[0] == 1) and not last else ["last"] if last and not flat else ways
         if len(ways) == 2 and len(shape) > 2:
             raise InputError(
-                f"layout NHWC: from their sizes, {shape}, it is not plain at which end inputs have their channels; "
-                "turn their axes round yourself, as the model takes them, and leave layout out"
+                f"layout NHWC: from their sizes, {shape}, it is not clear at which end inputs have their channels; "
+                "transpose them yourself, as the model takes them, and leave layout out"
             )
         if ways:
             return ways[0]
@@ -280,7 +280,7 @@ def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
         return None
     plain = channels_of(shape, own) if layout is None else None
     if plain is None:
-        turn = '`layout="NHWC"` turns their axes round; ' if any(fits.values()) else ""
+        turn = '`layout="NHWC"` transposes their axes; ' if any(fits.values()) else ""
         raise ShapeError(
             f"inputs of shape {shape} do not fit the model, which takes {own}: read in row-major order their values "
             f"would be mixed up. {turn}if that order is meant, give them as rows: "
@@ -293,7 +293,7 @@ def _reading(shape: Shape, own: Shape, channels: str | None) -> tuple[str, ...]:
     """What was taken for granted about the order of an input's values."""
     if channels is not None:
         other = "last" if channels == "first" else "first"
-        return (f"the model takes channels {other}, {own}; inputs of shape {shape} are turned round for it",)
+        return (f"the model takes channels {other}, {own}; inputs of shape {shape} are transposed for it",)
     rank, own_rank = (sum(n > 1 for n in s) for s in (shape, own))
     if rank <= 1 and own_rank > 2:
         return (f"the model takes {own}; rows of {math.prod(shape)} numbers are read as that in row-major order",)
@@ -337,7 +337,7 @@ def _scale(scale: Any, dtype: torch.dtype) -> ops.Operation:
     if not bool(factor.isfinite()) or factor == 0:
         raise InputError(f"scale must be a number that is not 0, got {scale!r}")
     whole = round(1 / float(scale))
-    if abs(whole) > 1 and float(scale) == 1 / whole:  # 1/255 is no floating-point number, 255 is
+    if abs(whole) > 1 and float(scale) == 1 / whole:  # 1/255 is not a floating-point number, 255 is
         return ops.Divide(torch.tensor(whole, dtype=dtype))
     return ops.Scale(factor)
 

@@ -164,7 +164,7 @@ def _centred(centre: bool, name: str, scale: bool, scaler: Any) -> list[ops.Oper
 
 
 def _compared(net: Network, model: Any, scalers: list[Any], task: str) -> Network:
-    """The network, compared with a copy of the model that nobody else can change, and kept beside it."""
+    """The network, compared with a copy of the model that nobody else can change, and kept with it."""
     try:
         own = _Model(copy.deepcopy(model), task, _fitted_names(model))
     except Exception as error:  # whatever a part of somebody's model raises

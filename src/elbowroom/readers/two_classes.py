@@ -37,8 +37,8 @@ def two_classes(net: Network, classes: tuple[str, ...] | None = None) -> Network
 
 
 def _refuse_probability(net: Network) -> None:
-    """A probability decides at 1/2, not at 0 as a logit does; one that does not come from a plain sigmoid is not told
-    from a logit but by its values."""
+    """A probability decides at 1/2, not at 0 as a logit does; one that does not come from a plain sigmoid can be told
+    from a logit only by its values."""
     y = net(compare.inputs(net.input_shape, 32))
     if bool(((y >= 0) & (y <= 1)).all()) and bool((y != y[0]).any()):
         raise InputError(

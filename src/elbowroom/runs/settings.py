@@ -3,7 +3,7 @@
 
 A setting is declared once, as a field of `Settings`: its values, its default, what help says of it, and what kind of
 setting it is. The flag of `elbowroom certify`, the key in a TOML file and what a run stores all follow from that. A
-value is checked the same way wherever it comes from. Settings that speak of single features are tables from feature to
+value is checked the same way wherever it comes from. Settings about single features are tables from feature to
 value, "*" standing for all others; features are known by name or number until `elbowroom.runs.problem` has looked up
 their numbers.
 
@@ -119,7 +119,7 @@ class Settings:
     layout: str | None = option(
         values.one_of("NCHW", "NHWC"),
         "NHWC where the model takes channels last and the data have them first, or the reverse; NCHW where nothing is "
-        "to be turned round; default: by their sizes, where these leave no doubt.",
+        "to be transposed; default: by their sizes, where these leave no doubt.",
         panel=MODEL, kind=READING,
     )  # fmt: skip
     decision: str | None = option(
@@ -208,7 +208,7 @@ class Settings:
         panel=HOW, kind=CLAIM, metavar="NUMBER",
     )  # fmt: skip
     precision: str = option(
-        values.one_of("float32", "float64"), "{choices}: of the search; float64 where float32 does not do.",
+        values.one_of("float32", "float64"), "{choices}: of the search; float64 where float32 is too coarse.",
         "float32", panel=HOW, kind=CLAIM, metavar="NAME",
     )  # fmt: skip
 
@@ -245,7 +245,7 @@ class Settings:
         found = {}
         for name, value in given.items():
             if name not in OPTIONS:
-                raise InputError(f"{where(name)} is no setting{values.nearest(name, OPTIONS)}")
+                raise InputError(f"{where(name)} is not a setting{values.nearest(name, OPTIONS)}")
             if value is None:
                 continue
             try:

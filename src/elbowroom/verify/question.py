@@ -1,4 +1,4 @@
-"""Questions about a model: the network that a query speaks of, and the query that a box stands for."""
+"""Questions about a model: the network that a query is about, and the query that a box stands for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """VNN-LIB queries in: declarations and assertions become a `Query`, a disjunction of boxes with their unsafe outputs.
 
 What is read: `declare-const` and `declare-fun` of reals `X_i` and `Y_j`; `assert` of `<=`, `>=`, `<`, `>` and `=`
-between linear terms (`+`, `-`, `*`, numbers), joined by `and` and `or` in any nesting. A comparison of inputs speaks of
+between linear terms (`+`, `-`, `*`, numbers), joined by `and` and `or` in any nesting. A comparison of inputs is about
 one of them. Everything else is refused by name.
 """
 
@@ -53,7 +53,7 @@ def read_query(path: str | os.PathLike[str]) -> Query:
         The query.
 
     Raises:
-        InputError: The file cannot be read, or is no VNN-LIB query; the message names the line.
+        InputError: The file cannot be read, or is not a VNN-LIB query; the message names the line.
         UnsupportedError: It asks for something that cannot be answered here; the message names every such part.
     """
     try:
@@ -67,7 +67,7 @@ def read_query(path: str | os.PathLike[str]) -> Query:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {line}: this is not text, so it is no VNN-LIB file") from None
+        raise InputError(f"{path}, line {line}: this is not text, so it is not a VNN-LIB file") from None
     return parse_query(text, Path(path).name)
 
 
@@ -82,7 +82,7 @@ def parse_query(text: str, name: str = "the query") -> Query:
         The query.
 
     Raises:
-        InputError: It is no VNN-LIB query; the message names the line.
+        InputError: It is not a VNN-LIB query; the message names the line.
         UnsupportedError: It asks for something that cannot be answered here; the message names every such part.
     """
     source = Source(text.replace("\r\n", "\n").replace("\r", "\n"), name)
@@ -120,7 +120,7 @@ class _Reader:
     def _count(self, letter: str, what: str) -> int:
         found = self.declared[letter]
         if not found:
-            raise InputError(f"{self.source.name}: no {what} {letter}_0 is declared, so this is no VNN-LIB query")
+            raise InputError(f"{self.source.name}: no {what} {letter}_0 is declared, so this is not a VNN-LIB query")
         missing = next((k for k in range(len(found)) if k not in found), None)
         if missing is not None:
             raise InputError(
@@ -326,7 +326,7 @@ class _Cases:
             if gap is None:
                 literals = shared + tuple(atom for atom in term if isinstance(atom, Literal))
                 if not literals:
-                    raise InputError(f"{self.source.name} says nothing of the outputs: assert which ones are unsafe")
+                    raise InputError(f"{self.source.name} says nothing about the outputs: assert which ones are unsafe")
                 clauses.setdefault(frozenset(own.items()), []).append(literals)
         if not clauses:
             raise InputError(f"{self.source.name} is about no input at all: X_{empty} cannot have any value")

@@ -53,7 +53,7 @@ def export(
         The paths of the queries.
 
     Raises:
-        InputError: The regions are no boxes, nothing is certified, the network is another one, or the folder cannot be
+        InputError: The regions are not boxes, nothing is certified, the network is another one, or the folder cannot be
             written.
     """
     net = _network_of(certs, net)
@@ -87,7 +87,7 @@ def _network_of(certs: Certificates, net: Network | None) -> Network:
         raise InputError("these certificates do not carry their network; give it as net")
     stated, found = certs.settings.get("network_hash"), network_hash(net)
     if stated != found:
-        raise InputError(f"the certificates speak of the network with hash {stated}; this one has the hash {found}")
+        raise InputError(f"the certificates are about the network with hash {stated}; this one has the hash {found}")
     certs.must_fit(net)
     return net
 
