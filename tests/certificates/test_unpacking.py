@@ -249,8 +249,8 @@ HEADERS = {
     "column beyond the file": (a_file(a_page(), size=10**6), "out of range"),
     "header beyond its column": (a_file(a_page(), size=3), "cut short"),
     "no page": (a_file(b"\0"), "a page of a kind"),
-    "no footer": (b"PAR1" + (1 << 20).to_bytes(4, "little") + b"PAR1", "no Parquet file"),
-    "nothing": (b"", "no Parquet file"),
+    "no footer": (b"PAR1" + (1 << 20).to_bytes(4, "little") + b"PAR1", "not a Parquet file"),
+    "nothing": (b"", "not a Parquet file"),
 }  # fmt: skip
 
 

@@ -337,7 +337,7 @@ def test_a_config_says_everything(place, tmp_path):
         ("region = 'bx'", "run.toml: region must be one of"),
         ("limit = 'many'", "run.toml: limit must be a whole number"),
         ("out = 3", "run.toml: out must be text"),
-        ("= 3", "is no TOML file"),
+        ("= 3", "is not a TOML file"),
     ],
 )
 def test_configs_that_are_refused(given, tmp_path, text, words):

@@ -162,9 +162,9 @@ def test_labels_in_npz(tmp_path, labels, numbers, names):
     (np.eye(5), r"one class per input, not an array of shape \(5, 5\)"),
     (np.array([0, 1, 2, 3, -1]), "label -1, which is not a class number"),
     (np.array([0, 1, 2, 3, 0.5]), "label 0.5, which is not a class number"),
-    (np.array([0, 1, 2, 3, np.nan]), "no class number"),
+    (np.array([0, 1, 2, 3, np.nan]), "not a class number"),
     (np.zeros(5, complex), "whole numbers or text, not complex128"),
-    (np.array([b"\xff"] * 5), "no UTF-8 text"),
+    (np.array([b"\xff"] * 5), "not UTF-8 text"),
     (np.array(["a", "", "b", "c", "d"]), "input 1 has no label"),
 ])  # fmt: skip
 def test_wrong_labels_in_npz(tmp_path, labels, words):

@@ -161,10 +161,10 @@ def head(*numbers):
 
 
 @pytest.mark.parametrize("data, words", [
-    (b"", "no idx file of bytes with 3 axes"),
-    (b"\x1f\x8b not an idx file", "no idx file"),
-    (idx(LABELS), "no idx file of bytes with 3 axes: it starts with 00000801"),
-    (head(0x0D03, 3, 28, 28) + bytes(3 * 784 * 4), "no idx file of bytes"),
+    (b"", "not an idx file of bytes with 3 axes"),
+    (b"\x1f\x8b not an idx file", "not an idx file"),
+    (idx(LABELS), "not an idx file of bytes with 3 axes: it starts with 00000801"),
+    (head(0x0D03, 3, 28, 28) + bytes(3 * 784 * 4), "not an idx file of bytes"),
     (idx(IMAGES)[:-1], "has 2367 bytes; its header states 2368"),
     (idx(IMAGES) + b"0", "has 2369 bytes; its header states 2368"),
     (head(0x0803, 2**32 - 1, 2**32 - 1, 2**32 - 1), "its header states"),
@@ -182,7 +182,7 @@ PACKED = gzip.compress(idx(IMAGES), mtime=0)
 
 
 @pytest.mark.parametrize("data, words", [
-    (b"", "no idx file|cut short"),
+    (b"", "not an idx file|cut short"),
     (b"plain", "damaged or cut short"),
     (PACKED[:-9], "damaged or cut short"),
     (PACKED[:500], "damaged or cut short"),
@@ -246,5 +246,5 @@ def test_wrong_cifar10_archives(tmp_path, data, words):
 
 def test_cut_batches_of_cifar10(tmp_path):
     put(tmp_path, {"cifar-10-batches-bin/test_batch.bin": cifar()[:-1]})
-    with pytest.raises(InputError, match="no multiple of the 3073 of one image"):
+    with pytest.raises(InputError, match="not a multiple of the 3073 of one image"):
         open_data("cifar10", tmp_path)

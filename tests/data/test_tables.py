@@ -151,7 +151,7 @@ def test_text_stays_text(tmp_path):
 
 
 @pytest.mark.parametrize("text, words", [
-    ("", "no table of comma-separated values"),
+    ("", "not a table of comma-separated values"),
     ("a,b\n", "has no rows"),
     ("a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
     ("a,a\n1,2\n", "the column 'a' appears twice"),
@@ -165,7 +165,7 @@ def test_text_stays_text(tmp_path):
     ("a,label\n1,-1\n2,1\n", "label -1"),
     ("label\n1\n", "no columns for features; it has 'label'"),
     (b"a,b\n1,\xff\xfe\n", "UTF8|UTF-8"),
-    (b"a,\xff\n1,2\n", "no table"),
+    (b"a,\xff\n1,2\n", "not a table"),
 ])  # fmt: skip
 def test_wrong_csv(tmp_path, text, words):
     with pytest.raises(InputError, match=words):

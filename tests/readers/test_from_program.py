@@ -224,7 +224,7 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, bytes]], Any], str]] = {
     "no weight": (lambda e: e.pop("data/weights/weight_0"), "weight_0' is missing"),
     "empty weight": (lambda e: e.update({"data/weights/weight_0": b""}), "holds 0 numbers, too few"),
     "half a weight": (lambda e: e.update({"data/weights/weight_0": b"1234"}), "holds 1 numbers, too few"),
-    "no number": (lambda e: e.update({"data/weights/weight_0": b"123"}), "no plain tensor"),
+    "no number": (lambda e: e.update({"data/weights/weight_0": b"123"}), "not a plain tensor"),
     "outside": (
         lambda e: edit_json(e, WEIGHTS, lambda c: a_weight(c).update(path_name="../../etc/passwd")), "is missing",
     ),
@@ -234,7 +234,7 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, bytes]], Any], str]] = {
     ),
     "negative offset": (
         lambda e: edit_json(e, WEIGHTS, lambda c: a_weight(c)["tensor_meta"].update(storage_offset={"as_int": -1})),
-        "no plain tensor",
+        "not a plain tensor",
     ),
     "huge tensor": (
         lambda e: edit_json(

@@ -161,11 +161,12 @@ def test_channels_first_is_noticed_and_noted() -> None:
         torch.testing.assert_close(net(x), expected, rtol=1e-6, atol=1e-6)
         assert net.about.features == tuple(f"{c}{h}{w}" for h in range(4) for w in range(5) for c in range(3))
     assert (
-        "takes channels first, (3, 4, 5); inputs of shape (4, 5, 3) are turned" in load(model, (4, 5, 3)).about.notes[0]
+        "takes channels first, (3, 4, 5); inputs of shape (4, 5, 3) are transposed"
+        in load(model, (4, 5, 3)).about.notes[0]
     )
     # Three channels, three rows: which axis is which is not to be seen from the sizes.
     own = linear((3, 3, 5))
-    with pytest.raises(InputError, match=r"would be mixed up\. `layout=\"NHWC\"` turns their axes"):
+    with pytest.raises(InputError, match=r"would be mixed up\. `layout=\"NHWC\"` transposes their axes"):
         load(own, (3, 5, 3))
     x = torch.randn(2, 3, 5, 3)
     said = load(own, (3, 5, 3), layout="NHWC", mean=[1.0, 2.0, 3.0])

@@ -522,7 +522,7 @@ def test_data_that_change_under_way_are_noticed(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"task": "regression"}, "of a regression outputs stay"),
+        ({"task": "regression"}, "in a regression outputs stay"),
         ({"task": "classification", "within": 0.1}, "the task is regression"),
         ({"within": [0.1, 0.2]}, "one for each of the 3 outputs; got 2"),
     ],

@@ -156,10 +156,10 @@ def test_files(tmp_path):
     with pytest.raises(InputError, match="given twice"):
         read_config(path)
     path.write_text("limit = \n")
-    with pytest.raises(InputError, match=r"run\.toml is no TOML file: .*line 1"):
+    with pytest.raises(InputError, match=r"run\.toml is not a TOML file: .*line 1"):
         read_config(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="no TOML file"):
+    with pytest.raises(InputError, match="not a TOML file"):
         read_config(path)
     with pytest.raises(InputError, match=r"cannot be read: No such file"):
         read_config(tmp_path / "none.toml")

@@ -125,7 +125,7 @@ def labels_of(array: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...
         try:
             array = np.char.decode(array, "utf-8")
         except UnicodeDecodeError:
-            raise InputError(f"{where}: the labels are no UTF-8 text") from None
+            raise InputError(f"{where}: the labels are not UTF-8 text") from None
     try:
         texts = [str(value) for value in array.tolist()]
     except ValueError:  # text of four bytes a letter, where some are not letters

@@ -80,7 +80,7 @@ def option(
     metavar: str | None = None,
     many: bool = False,
 ) -> Any:
-    """Declares a setting, see `Option`; its flag is spelled as its name is, but where `flag` is given. Where the value
+    """Declares a setting, see `Option`; its flag is spelled as its name is, unless `flag` is given. Where the value
     is one of a few words, these are what help shows for it (`metavar`) by default."""
     if metavar is None and hasattr(parse, "choices"):
         metavar = "|".join(parse.choices)
@@ -258,7 +258,7 @@ class Settings:
         """The same with the task that follows from what is to be certified: a tolerance is about the outputs as the
         model gives them, where a classifier's reader leaves off what does not change the decision."""
         if self.within is None and self.task == "regression":
-            raise InputError("of a regression outputs stay, not labels: say how closely with `within=TOL`")
+            raise InputError("in a regression outputs stay, not labels: say how closely with `within=TOL`")
         if self.within is not None and self.task == "classification":
             raise InputError(
                 "`within` is about outputs as the model gives them, so that the task is regression; leave out "
@@ -304,7 +304,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no TOML file: {error}") from None
+        raise InputError(f"{path} is not a TOML file: {error}") from None
     content: dict[str, Any] = {}
     called = {flag.removeprefix("--").replace("-", "_"): name for name, flag in FLAGS.items()}
     for key, value in found.items():
