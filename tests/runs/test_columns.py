@@ -270,8 +270,8 @@ def test_the_nearest_names_are_told(tmp_path: Path) -> None:
         places(["mean radius", "area", "z"], ["Mean Radius", "mean radius error", "are", "q"], "a.csv")
     assert str(error.value) == (
         "a.csv has no column for 3 of the 3 features that the model names: 'mean radius' (nearest: 'Mean Radius' and "
-        "'mean radius error'); 'area' (nearest: 'are'); 'z'. Columns are matched by name: rename those that are called "
-        "otherwise"
+        "'mean radius error'); 'area' (nearest: 'are'); 'z'. Columns are matched by name: rename those that have other "
+        "names"
     )
     order, notes = places(["b", "a"], ["id", "a", "b"], "a.csv")
     assert order == [2, 1] and notes == (
