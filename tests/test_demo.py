@@ -8,9 +8,10 @@ import torch
 from rich.console import Console
 
 import elbowroom as er
-from elbowroom.demo import Demo, Settings, run_demo
+from elbowroom.demo.examine import Settings
+from elbowroom.demo.run import Demo, run_demo
 from elbowroom.errors import InputError
-from elbowroom.training.train import PGD
+from elbowroom.training.adversary import PGD
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")

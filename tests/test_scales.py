@@ -74,7 +74,7 @@ SEED, KIND, NAME = st.integers(0, 1000), st.sampled_from(list(ACTIVATIONS)), st.
 def test_regions_are_the_same_in_any_units(
     seed: int, activation: Any, name: str, unit: float, out: float, limited: bool, zero: bool
 ) -> None:
-    x = inputs(seed) * (not zero)  # zeros say nothing of their unit
+    x = inputs(seed) * (not zero)  # zeros say nothing about their unit
     region = SHAPES[name]
     expected = er.certify(network(seed, activation), x, region=region, domain=(-2, 2) if limited else None)
     domain = (-2 * unit, 2 * unit) if limited else None

@@ -292,7 +292,7 @@ def test_lists_without_end(run: Path) -> None:
             table.set_column(at, table.schema.field(at), column_), run / PART, compression="zstd", use_dictionary=False
         )
         assert (run / PART).stat().st_size < 50_000
-        with pytest.raises(er.InputError, match="the pages of the column 'betas' do not speak of 5 to 30 values"):
+        with pytest.raises(er.InputError, match="the pages of the column 'betas' do not hold 5 to 30 values"):
             Richer.load(run)
 
 

@@ -114,7 +114,7 @@ def test_lists_longer_than_they_say(good: Path, tmp_path: Path) -> None:
     content = (bomb / PART).read_bytes().replace(b"ARROW:schema", b"ARROW:schemY")
     (bomb / PART).write_bytes(content.replace(b"ARROW:schemX", b"ARROW:schema"))
     said, grown = in_a_process(good, bomb)
-    assert "the pages of the column 'x' do not speak of 12 values" in said and grown < 24
+    assert "the pages of the column 'x' do not hold 12 values" in said and grown < 24
 
 
 def test_columns_under_other_names(good: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_columns_under_other_names(good: Path, tmp_path: Path) -> None:
     assert content.count(path) == 1
     (bomb / PART).write_bytes(content.replace(path, path[:-1] + b"X"))
     assert len(pq.read_table(bomb / PART).column("message")[3].as_py()) == 300_000
-    with pytest.raises(er.InputError, match="its footer speaks of other columns than its schema"):
+    with pytest.raises(er.InputError, match="its footer has other columns than its schema"):
         er.Certificates.load(bomb)
 
 
@@ -151,7 +151,7 @@ def test_pipes_are_not_waited_for(good: Path, tmp_path: Path, name: str) -> None
         [sys.executable, "-m", "elbowroom", "status" if name == "lock" else "check", bomb],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert done.returncode == (0 if name == "lock" else 2) and ("it is no file" in done.stderr) == (name != "lock")
+    assert done.returncode == (0 if name == "lock" else 2) and ("it is not a file" in done.stderr) == (name != "lock")
 
 
 def test_runs_without_end(good: Path, tmp_path: Path) -> None:
@@ -253,8 +253,8 @@ HEADERS = {
     "column beyond the file": (a_file(a_page(), size=10**6), "out of range"),
     "header beyond its column": (a_file(a_page(), size=3), "cut short"),
     "no page": (a_file(b"\0"), "a page of a kind"),
-    "no footer": (b"PAR1" + (1 << 20).to_bytes(4, "little") + b"PAR1", "no Parquet file"),
-    "nothing": (b"", "no Parquet file"),
+    "no footer": (b"PAR1" + (1 << 20).to_bytes(4, "little") + b"PAR1", "not a Parquet file"),
+    "nothing": (b"", "not a Parquet file"),
 }  # fmt: skip
 
 

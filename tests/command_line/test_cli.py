@@ -71,7 +71,7 @@ def test_exit_codes(
     def fail(*_: Path, **__: int) -> None:
         raise error
 
-    monkeypatch.setattr("elbowroom.demo.run_demo", fail)
+    monkeypatch.setattr("elbowroom.demo.run.run_demo", fail)
     result = CliRunner().invoke(cli.app, ["demo"])
     assert result.exit_code == code
     assert result.stderr == f"elbowroom: {line}\n"
@@ -79,7 +79,7 @@ def test_exit_codes(
 
 def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen = []
-    monkeypatch.setattr("elbowroom.demo.run_demo", lambda out, *, seed: seen.append((out, seed)))
+    monkeypatch.setattr("elbowroom.demo.run.run_demo", lambda out, *, seed: seen.append((out, seed)))
     assert CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path), "--seed", "3"]).exit_code == 0
     assert seen == [(tmp_path, 3)]
 

@@ -335,11 +335,11 @@ def test_a_config_says_everything(place: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("regoin = 'box'", "run.toml: regoin is no setting; did you mean region?"),
+        ("regoin = 'box'", "run.toml: regoin is not a setting; did you mean region?"),
         ("region = 'bx'", "run.toml: region must be one of"),
         ("limit = 'many'", "run.toml: limit must be a whole number"),
         ("out = 3", "run.toml: out must be text"),
-        ("= 3", "is no TOML file"),
+        ("= 3", "is not a TOML file"),
     ],
 )
 def test_configs_that_are_refused(given: tuple[Any, ...], tmp_path: Path, text: str, words: str) -> None:
@@ -347,13 +347,13 @@ def test_configs_that_are_refused(given: tuple[Any, ...], tmp_path: Path, text: 
     assert words in refused(*given, "--config", tmp_path / "run.toml", "--out", tmp_path / "run")
 
 
-# --- going on
+# --- resuming
 
 
 def test_resume(given: tuple[Any, ...], place: Path, tmp_path: Path) -> None:
     out = ("--out", tmp_path / "run")
     good(*given, *out, "--part-rows", 6, "--limit", 12)
-    assert "already holds a run; go on with it (--resume)" in refused(*given, *out)
+    assert "already holds a run; resume it (--resume)" in refused(*given, *out)
     (tmp_path / "run" / "parts" / "part-00001.parquet").unlink()
     assert "6 of 12 inputs (50%)" in good("status", tmp_path / "run").stdout
     said = refused(*given, *out, "--resume", "--limit", 12, "--region", "l1")
@@ -362,10 +362,7 @@ def test_resume(given: tuple[Any, ...], place: Path, tmp_path: Path) -> None:
     assert "another network" in refused(*other, *out, "--resume", "--limit", 12)
     result = run("certify", "--resume", *out, "--delta", 0.5)
     assert result.exit_code == 2 and "delta (then 0.0, now 0.5)" in result.stderr
-    assert (
-        f"going on with {tmp_path}/run: its own network, and the data that it names, {place}/data.npz\n"
-        in result.stderr
-    )
+    assert f"resuming {tmp_path}/run: its own network, and the data that it names, {place}/data.npz\n" in result.stderr
     result = good("certify", "--resume", *out)
     assert "6 inputs are done already" in result.stderr and "12 of 12" in result.stdout
     assert "12 of 12" in good(*given, *out, "--resume", "--limit", 12).stdout
@@ -439,7 +436,7 @@ def test_interrupted(given: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest
     [
         (("certify",), "give the folder of the run: --out RUN"),
         (("certify", "--out", "{tmp}/run"), "give a model and data"),
-        (("certify", "--resume", "--out", "{tmp}/run"), "run holds no run to go on with; begin one"),
+        (("certify", "--resume", "--out", "{tmp}/run"), "run holds no run to resume; begin one"),
         (
             ("certify", "{place}/net.elbowroom", "digits", "--out", "{tmp}/run"),
             "digits does not fit {place}/net.elbowroom: inputs of shape (1, 8, 8) do not fit the model",
@@ -454,7 +451,7 @@ def test_interrupted(given: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest
         ),
         (("certify", "{place}/net.elbowroom", "--out", "{tmp}/run"), "give a model and data"),
         (("certify", "{tmp}/none.onnx", "{place}/data.npz", "--out", "{tmp}/run"), "none.onnx"),
-        (("certify", "{place}/net.elbowroom", "nosuch", "--out", "{tmp}/run"), "'nosuch' is no file"),
+        (("certify", "{place}/net.elbowroom", "nosuch", "--out", "{tmp}/run"), "'nosuch' is neither a file"),
         (
             ("certify", "{place}/net.elbowroom", "{place}/data.npz", "--out", "{tmp}/run", "--limit", "0"),
             "--limit must",

@@ -156,7 +156,7 @@ def test_a_network_of_ones_own(saved: Path, certs: Certificates, tmp_path: Path)
     same = er.save_network(certs.network, tmp_path / "same.elbowroom")
     assert run(saved, "--network", same).exit_code == 0
     other = er.save_network(network(1), tmp_path / "other.elbowroom")
-    assert "the certificates speak of the network with hash" in refused(saved, "--network", other)
+    assert "the certificates are about the network with hash" in refused(saved, "--network", other)
     assert "missing" in refused(saved, "--network", tmp_path / "none.elbowroom")
 
 

@@ -11,8 +11,8 @@ import elbowroom as er
 from elbowroom.commands.train import train
 from elbowroom.data.standard import digits_pixels
 from elbowroom.errors import InputError
+from elbowroom.training.adversary import accuracy
 from elbowroom.training.sets import as_network, training_data
-from elbowroom.training.train import accuracy
 
 pytest.importorskip("sklearn")
 QUICK = {"widths": "16", "epochs": 4, "rate": 1e-2, "device": "cpu"}

@@ -108,8 +108,8 @@ def test_objects_are_never_unpickled(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data, words", [
     (b"", "no .npy file"),
     (b"a,b\n1,2\n", "no .npy file"),
-    (written(np.save, X)[:-1], "has 367 bytes; its header speaks of 368"),
-    (written(np.save, X) + b"1", "has 369 bytes; its header speaks of 368"),
+    (written(np.save, X)[:-1], "has 367 bytes; its header states 368"),
+    (written(np.save, X) + b"1", "has 369 bytes; its header states 368"),
     (written(np.save, X)[:40], "its header makes no sense"),
     (written(np.save, X).replace(b"(5, 2, 3)", b"(5,-2,-3)"), r"its shape is \(5, -2, -3\)"),
     (written(np.save, X).replace(b"(5, 2, 3)", b"(5, 2, x)"), "its header makes no sense"),
@@ -163,11 +163,11 @@ def test_labels_in_npz(tmp_path: Path, labels: np.ndarray, numbers: list[int], n
 @pytest.mark.parametrize("labels, words", [
     (np.arange(4), "5 inputs in 'x', but 4 labels in 'y'"),
     (np.eye(5), r"one class per input, not an array of shape \(5, 5\)"),
-    (np.array([0, 1, 2, 3, -1]), "label -1, which is no class number"),
-    (np.array([0, 1, 2, 3, 0.5]), "label 0.5, which is no class number"),
-    (np.array([0, 1, 2, 3, np.nan]), "no class number"),
+    (np.array([0, 1, 2, 3, -1]), "label -1, which is not a class number"),
+    (np.array([0, 1, 2, 3, 0.5]), "label 0.5, which is not a class number"),
+    (np.array([0, 1, 2, 3, np.nan]), "not a class number"),
     (np.zeros(5, complex), "whole numbers or text, not complex128"),
-    (np.array([b"\xff"] * 5), "no UTF-8 text"),
+    (np.array([b"\xff"] * 5), "not UTF-8 text"),
     (np.array(["a", "", "b", "c", "d"]), "input 1 has no label"),
 ])  # fmt: skip
 def test_wrong_labels_in_npz(tmp_path: Path, labels: np.ndarray, words: str) -> None:
@@ -194,7 +194,7 @@ def test_a_header_larger_than_its_entry(tmp_path: Path) -> None:
     data = written(np.save, X).replace(b"(5, 2, 3), }  ", b"(5, 2, 3000),}")
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", data)
-    with pytest.raises(InputError, match="the array 'x' has 368 bytes; its header speaks of 240128"):
+    with pytest.raises(InputError, match="the array 'x' has 368 bytes; its header states 240128"):
         open_data(tmp_path / "a.npz")
 
 

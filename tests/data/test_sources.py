@@ -96,7 +96,7 @@ def test_unknown_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "digits, mnist:test, mnist:train, fashion-mnist:test, fashion-mnist:train, svhn:test, svhn:train, cifar10:test"
     )
     for text in ("imagenet", "MNIST", "nowhere/a.npy", "a\0b"):
-        with pytest.raises(InputError, match=f"is no file, no folder and no known set; known sets: {known}"):
+        with pytest.raises(InputError, match=f"is neither a file, a folder nor a known set; known sets: {known}"):
             open_data(text)
     for text in ("", "  "):
         with pytest.raises(InputError, match="no data were named"):

@@ -83,7 +83,7 @@ def test_matlab_arrays_of_every_type(tmp_path: Path, do_compression: bool) -> No
     for name, array in arrays.items():
         assert found[name].dtype == array.dtype and np.array_equal(found[name], array), name
     for name in ("text", "cells"):
-        with pytest.raises(InputError, match=f"{name} is no array of real numbers"):
+        with pytest.raises(InputError, match=f"{name} is not an array of real numbers"):
             read_matlab(path, (name,))
     with pytest.raises(InputError, match="absent is missing"):
         read_matlab(path, ("absent",))
@@ -163,13 +163,13 @@ def head(*numbers: Any) -> Any:
 
 
 @pytest.mark.parametrize("data, words", [
-    (b"", "no idx file of bytes with 3 axes"),
-    (b"\x1f\x8b not an idx file", "no idx file"),
-    (idx(LABELS), "no idx file of bytes with 3 axes: it starts with 00000801"),
-    (head(0x0D03, 3, 28, 28) + bytes(3 * 784 * 4), "no idx file of bytes"),
-    (idx(IMAGES)[:-1], "has 2367 bytes; its header speaks of 2368"),
-    (idx(IMAGES) + b"0", "has 2369 bytes; its header speaks of 2368"),
-    (head(0x0803, 2**32 - 1, 2**32 - 1, 2**32 - 1), "its header speaks of"),
+    (b"", "not an idx file of bytes with 3 axes"),
+    (b"\x1f\x8b not an idx file", "not an idx file"),
+    (idx(LABELS), "not an idx file of bytes with 3 axes: it starts with 00000801"),
+    (head(0x0D03, 3, 28, 28) + bytes(3 * 784 * 4), "not an idx file of bytes"),
+    (idx(IMAGES)[:-1], "has 2367 bytes; its header states 2368"),
+    (idx(IMAGES) + b"0", "has 2369 bytes; its header states 2368"),
+    (head(0x0803, 2**32 - 1, 2**32 - 1, 2**32 - 1), "its header states"),
     (idx(IMAGES[:, :27]), r"images of MNIST have the shape \(1, 28, 28\), not \(1, 27, 28\)"),
     (idx(IMAGES[:2]), "2 images, but 3 labels"),
     (head(0x0803, 0, 28, 28), "holds no images"),
@@ -184,12 +184,12 @@ PACKED = gzip.compress(idx(IMAGES), mtime=0)
 
 
 @pytest.mark.parametrize("data, words", [
-    (b"", "no idx file|cut short"),
+    (b"", "not an idx file|cut short"),
     (b"plain", "damaged or cut short"),
     (PACKED[:-9], "damaged or cut short"),
     (PACKED[:500], "damaged or cut short"),
     (PACKED[:-8] + bytes(8), "CRC check failed"),
-    (gzip.compress(idx(IMAGES)[:-1], mtime=0), "speaks of 2352 bytes, but there are only 2351"),
+    (gzip.compress(idx(IMAGES)[:-1], mtime=0), "states 2352 bytes, but there are only 2351"),
     (gzip.compress(idx(IMAGES) + b"0", mtime=0), "but there are more"),
     (gzip.compress(head(0x0803, 10**6, 10**3, 10**3), mtime=0), "would unpack to 1000000000000, which is refused"),
 ])  # fmt: skip
@@ -218,7 +218,7 @@ CUBE = COLOUR.transpose(2, 3, 1, 0)
     (svhn(x=CUBE.astype(float)), "X must hold bytes with 4 axes, not float64"),
     (svhn(x=CUBE[..., 0]), "X must hold bytes with 4 axes"),
     (svhn(x=CUBE.transpose(3, 2, 0, 1)), "images of SVHN have the shape"),
-    (svhn(y=np.array([[1.0], [2.5], [3.0]])), "label 2.5, which is no class number"),
+    (svhn(y=np.array([[1.0], [2.5], [3.0]])), "label 2.5, which is not a class number"),
     (svhn(y=np.array([[1], [2]], np.uint8)), "3 images, but 2 labels"),
     (svhn(y=np.eye(3, dtype=np.uint8)), "one class per input"),
     ({"SVHN/test_32x32.mat": b"MATLAB 7.3 MAT-file" + bytes(600)}, "version 7.3, which is not read"),
@@ -248,5 +248,5 @@ def test_wrong_cifar10_archives(tmp_path: Path, data: bytes, words: str) -> None
 
 def test_cut_batches_of_cifar10(tmp_path: Path) -> None:
     put(tmp_path, {"cifar-10-batches-bin/test_batch.bin": cifar()[:-1]})
-    with pytest.raises(InputError, match="no multiple of the 3073 of one image"):
+    with pytest.raises(InputError, match="not a multiple of the 3073 of one image"):
         open_data("cifar10", tmp_path)

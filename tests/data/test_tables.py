@@ -1,4 +1,4 @@
-"""Tables: features by name, labels by name or number, and entries that are no numbers."""
+"""Tables: features by name, labels by name or number, and entries that are not numbers."""
 
 import decimal
 import math
@@ -160,7 +160,7 @@ def test_text_stays_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text, words", [
-    ("", "no table of comma-separated values"),
+    ("", "not a table of comma-separated values"),
     ("a,b\n", "has no rows"),
     ("a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
     ("a,a\n1,2\n", "the column 'a' appears twice"),
@@ -170,11 +170,11 @@ def test_text_stays_text(tmp_path: Path) -> None:
     ("a;b\n1;2\n", "no numbers in the column 'a;b'"),
     ("a,b,c\n1,x,\n2,y,\n", "no numbers in the columns 'b', 'c'"),
     ("a,label\n1,x\n2,\n", "input 1 has no label"),
-    ("a,target\n1,0.5\n2,1\n", "input 0 has the label 0.5, which is no class number"),
+    ("a,target\n1,0.5\n2,1\n", "input 0 has the label 0.5, which is not a class number"),
     ("a,label\n1,-1\n2,1\n", "label -1"),
     ("label\n1\n", "no columns for features; it has 'label'"),
     (b"a,b\n1,\xff\xfe\n", "UTF8|UTF-8"),
-    (b"a,\xff\n1,2\n", "no table"),
+    (b"a,\xff\n1,2\n", "not a table"),
 ])  # fmt: skip
 def test_wrong_csv(tmp_path: Path, text: bytes | str, words: str) -> None:
     with pytest.raises(InputError, match=words):
@@ -273,7 +273,7 @@ def test_a_table_that_changed(tmp_path: Path) -> None:
     put(tmp_path, {"a.parquet": parquet({"a": [1, 2, 3]})})
     found = open_data(tmp_path / "a.parquet")
     put(tmp_path, {"a.parquet": parquet({"a": [1, 2]})})
-    with pytest.raises(InputError, match=r"2 rows where its footer speaks of 3|cannot be read"):
+    with pytest.raises(InputError, match=r"2 rows where its footer states 3|cannot be read"):
         found.inputs([0])
 
 

@@ -1,4 +1,4 @@
-"""The experiments on images, in the smallest size and on embedded digits: computed, gone on with, read back, drawn."""
+"""The experiments on images, in the smallest size and on embedded digits: computed, resumed, read back, drawn."""
 
 import csv
 import dataclasses

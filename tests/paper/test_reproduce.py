@@ -72,7 +72,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 def test_time_is_over(tiny: None, tmp_path: Path) -> None:
     given = ("reproduce", "variants", "--size", "tiny", "--data-dir", tmp_path, "--out", tmp_path, "--device", "cpu")
     found = run(*given, "--minutes", "0")
-    assert found.exit_code == 130 and "the same command goes on" in found.stderr
+    assert found.exit_code == 130 and "the same command resumes" in found.stderr
     assert not (tmp_path / "runs").exists()
 
 

@@ -10,8 +10,8 @@ from elbowroom.data.embedded import Dataset
 from elbowroom.paper.bench import Bench
 from elbowroom.paper.models import QUICK, TINY, Model
 from elbowroom.paper.variants import VARIANTS, Variant, measure, table
+from elbowroom.training.adversary import PGD
 from elbowroom.training.sets import training_data
-from elbowroom.training.train import PGD
 
 pytest.importorskip("sklearn")
 SMALL = (

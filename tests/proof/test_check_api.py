@@ -498,9 +498,9 @@ def test_the_network_may_be_given(boxes: Certificates) -> None:
     assert check(dataclasses.replace(boxes, network=None), network())
     with pytest.raises(er.InputError, match="do not carry their network"):
         check(dataclasses.replace(boxes, network=None))
-    with pytest.raises(er.InputError, match="speak of the network with hash"):
+    with pytest.raises(er.InputError, match="are about the network with hash"):
         check(boxes, network(seed=1))
-    with pytest.raises(er.InputError, match="speak of the network with hash None"):
+    with pytest.raises(er.InputError, match="are about the network with hash None"):
         check(dataclasses.replace(boxes, settings={}))
 
 

@@ -122,7 +122,7 @@ def test_a_network_of_another_weight(place: Path, copy: Path) -> None:
         settings={**er.Certificates.load(copy).settings, "network_hash": network_hash(other)},
     )  # fmt: skip
     certs.save(copy)
-    assert check(copy).exit_code == 0 and "sha256" in check(copy).stdout  # all is sound but for where it comes from
+    assert check(copy).exit_code == 0 and "sha256" in check(copy).stdout  # all is sound except for where it comes from
     assert "is not the model that" in refused(copy, "--model", place / "net.elbowroom")
 
 
@@ -132,8 +132,8 @@ def test_a_network_of_another_weight(place: Path, copy: Path) -> None:
         ({"mean": [0.5, 0.25, 0.75]}, "is not the model that"),
         ({"scale": 1.0}, "is not the model that"),
         ({"decision": "min"}, "is not the model that"),
-        ({"trust_pickle": True}, "'trust_pickle' is no option of a reader"),
-        ({"address": "ray://1.2.3.4"}, "'address' is no option of a reader"),
+        ({"trust_pickle": True}, "'trust_pickle' is not an option of a reader"),
+        ({"address": "ray://1.2.3.4"}, "'address' is not an option of a reader"),
         ({"mean": {"a": 1}}, "origin: mean must be a number"),
         ({"mean": [10**400]}, "origin: mean must be a number"),
         ({"mean": [[0.5]] * 7}, "mean"),

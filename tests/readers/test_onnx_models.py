@@ -182,7 +182,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @cases(8)
 @given(net=networks())
 def test_random_networks_read_back(net: Network, folder: Path) -> None:
-    """Written in float64, a network comes back as the same function, but for the rounding of the last place."""
+    """Written in float64, a network comes back as the same function, except for the rounding of the last place."""
     back = read_onnx(write_onnx(net, folder / "net.onnx", torch.float64))
     assert back.input_shape == net.input_shape and back.decision == net.decision
     x = normal(np.random.default_rng(0), 4, *net.input_shape)

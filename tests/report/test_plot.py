@@ -12,7 +12,7 @@ import elbowroom as er
 from elbowroom.errors import InputError
 from elbowroom.report import plot
 from elbowroom.report.plot.histograms import _quantile
-from elbowroom.training.train import mlp
+from elbowroom.training.models import mlp
 
 pytest.importorskip("matplotlib")
 EPS = torch.rand(2, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.01

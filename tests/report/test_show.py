@@ -308,7 +308,7 @@ def test_status(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str
     show.show_status(status_of(run))
     said = capsys.readouterr().out
     assert "done: 2 of 4 inputs (50%), 1 of 2 parts" in said
-    assert said.endswith(f"not running; go on with: elbowroom certify --resume --out '{folder}'\n")
+    assert said.endswith(f"not running; resume with: elbowroom certify --resume --out '{folder}'\n")
     own = dataclasses.replace(run, plan=dataclasses.replace(run.plan, settings=Settings().stored()))
     assert status_of(own)["resume"] is None
     with locked(folder):

@@ -1,4 +1,4 @@
-"""Columns by name: whatever a table or a frame looks like, a certificate speaks of the model's own features."""
+"""Columns by name: whatever a table or a frame looks like, a certificate is about the model's own features."""
 
 from __future__ import annotations
 
@@ -270,13 +270,13 @@ def test_the_nearest_names_are_told(tmp_path: Path) -> None:
         places(["mean radius", "area", "z"], ["Mean Radius", "mean radius error", "are", "q"], "a.csv")
     assert str(error.value) == (
         "a.csv has no column for 3 of the 3 features that the model names: 'mean radius' (nearest: 'Mean Radius' and "
-        "'mean radius error'); 'area' (nearest: 'are'); 'z'. Columns are matched by name: rename those that are called "
-        "otherwise"
+        "'mean radius error'); 'area' (nearest: 'are'); 'z'. Columns are matched by name: rename those that have other "
+        "names"
     )
     order, notes = places(["b", "a"], ["id", "a", "b"], "a.csv")
     assert order == [2, 1] and notes == (
         "the columns of a.csv stand in another order than the model's features; they were matched by name",
-        "a.csv has a column that is no feature of the model and is left out: 'id'",
+        "a.csv has a column that is not a feature of the model and is left out: 'id'",
     )
 
 

@@ -104,7 +104,7 @@ def test_asked_to_stop(work: tuple[tuple[Any, ...], Certificates], tmp_path: Pat
     certs = er.Certificates.load(folder)
     assert 3 * ROWS <= len(certs) < COUNT
     last = errors.splitlines()[-1]
-    assert last.startswith(f"elbowroom: stopped at {len(certs)} of {COUNT} inputs, all saved; go on with: ")
+    assert last.startswith(f"elbowroom: stopped at {len(certs)} of {COUNT} inputs, all saved; resume with: ")
     assert out.startswith(f"incomplete: {len(certs)} of {COUNT} inputs so far")
     assert not list(folder.rglob("*.part")) and not (folder / "lock").exists()
     assert last.endswith(f"elbowroom certify --resume --out {folder}")

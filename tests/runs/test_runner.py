@@ -167,9 +167,7 @@ def test_a_damaged_part_is_named(tmp_path: Path, whole: Path) -> None:
 def test_an_old_run_is_not_overwritten(tmp_path: Path, whole: Path) -> None:
     shutil.copytree(whole, tmp_path / "run")
     before = (tmp_path / "run" / "run.json").read_bytes()
-    with pytest.raises(
-        InputError, match=r"already holds a run; go on with it \(`resume=True`\), or choose another folder"
-    ):
+    with pytest.raises(InputError, match=r"already holds a run; resume it \(`resume=True`\), or choose another folder"):
         run(tmp_path / "run")
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
@@ -180,7 +178,7 @@ def test_resuming_nothing_begins(tmp_path: Path) -> None:
 
 def test_certificates_that_were_saved_have_nothing_to_go_on_with(tmp_path: Path) -> None:
     er.certify(NET, X).save(tmp_path)
-    with pytest.raises(InputError, match="nothing to go on with"):
+    with pytest.raises(InputError, match="nothing to resume"):
         run(tmp_path, resume=True)
 
 
@@ -381,7 +379,7 @@ def test_writes_that_fail(tmp_path: Path, whole: Path, monkeypatch: pytest.Monke
         run(tmp_path)
     said = str(failure.value)
     assert f"part-00002.parquet: {os.strerror(code)}" in said
-    assert said.endswith("6 of 11 inputs are done and kept: mend this, and go on with `resume=True`")
+    assert said.endswith("6 of 11 inputs are done and kept: fix this, then resume with `resume=True`")
     monkeypatch.undo()
     assert len(er.Certificates.load(tmp_path)) == 6 and not list(tmp_path.rglob("*.part"))
     assert run(tmp_path, resume=True).complete
@@ -532,7 +530,7 @@ def test_data_that_change_under_way_are_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"task": "regression"}, "of a regression outputs stay"),
+        ({"task": "regression"}, "in a regression outputs stay"),
         ({"task": "classification", "within": 0.1}, "the task is regression"),
         ({"within": [0.1, 0.2]}, "one for each of the 3 outputs; got 2"),
     ],

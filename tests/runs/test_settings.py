@@ -66,8 +66,8 @@ def test_what_is_kept_is_read_again() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("regin", "box", "regin is no setting; did you mean region?"),
-        ("zzz", 1, "zzz is no setting$"),
+        ("regin", "box", "regin is not a setting; did you mean region?"),
+        ("zzz", 1, "zzz is not a setting$"),
         ("region", "elipsoid", "region must be one of .*; did you mean ellipsoid"),
         ("bounds", 3, "bounds must be one of"),
         ("scale", "1/0", "scale must be a number"),
@@ -158,10 +158,10 @@ def test_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="given twice"):
         read_config(path)
     path.write_text("limit = \n")
-    with pytest.raises(InputError, match=r"run\.toml is no TOML file: .*line 1"):
+    with pytest.raises(InputError, match=r"run\.toml is not a TOML file: .*line 1"):
         read_config(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="no TOML file"):
+    with pytest.raises(InputError, match="not a TOML file"):
         read_config(path)
     with pytest.raises(InputError, match=r"cannot be read: No such file"):
         read_config(tmp_path / "none.toml")

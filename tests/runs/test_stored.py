@@ -15,11 +15,11 @@ from forgery import edit_run, reseal
 from runs.small import files
 
 ODD = {
-    "no setting": ({"regin": 1}, "plan: regin is no setting; did you mean region"),
+    "no setting": ({"regin": 1}, "plan: regin is not a setting; did you mean region"),
     "no value of it": ({"region": "ball"}, "plan: region must be one of"),
     "not as stored": ({"delta": "0.5"}, "plan: delta"),
     "of the moment": ({"device": "cuda"}, "plan: device has no place in a run's file; it is given anew each time"),
-    "escapes": ({"\x1b[2J": 1}, "is no setting"),
+    "escapes": ({"\x1b[2J": 1}, "is not a setting"),
 }
 
 

@@ -98,7 +98,7 @@ def test_too_little_for_one_input(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Task, "run", run)
-    with pytest.raises(er.InputError, match="does not suffice for one input"):
+    with pytest.raises(er.InputError, match="is not enough for one input"):
         certify(wide(10), torch.randn(5, 8, dtype=torch.float64))
 
 

@@ -10,17 +10,9 @@ from torch import Tensor, nn
 import elbowroom as er
 from elbowroom.data.embedded import Dataset, digits, voronoi
 from elbowroom.errors import InputError
-from elbowroom.training.train import (
-    ACTIVATIONS,
-    PGD,
-    _perturb,
-    accuracy,
-    accuracy_under,
-    convnet,
-    mlp,
-    pgd_attack,
-    train,
-)
+from elbowroom.training.adversary import PGD, accuracy, accuracy_under, perturb, pgd_attack
+from elbowroom.training.models import ACTIVATIONS, convnet, mlp
+from elbowroom.training.train import train
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +80,12 @@ def test_the_adversary_stays_in_ball_and_domain(squares: Any) -> None:
     for random_start in (True, False):
         seen.clear()
         by = PGD(0.2, steps=5, random_start=random_start)
-        seen.append(_perturb(model, x, y, by, squares, generator))
+        seen.append(perturb(model, x, y, by, squares, generator))
         assert len(seen) == 6
         for points in seen:
             assert float((points - x).abs().max()) <= 0.2 + 1e-6 and float(points.abs().max()) <= 1
         assert torch.equal(seen[0], x) is not random_start
-    free = _perturb(model, x, y, PGD(0.2, steps=5, clip=False), squares, generator)
+    free = perturb(model, x, y, PGD(0.2, steps=5, clip=False), squares, generator)
     assert float((free - x).abs().max()) <= 0.2 + 1e-6 and float(free.abs().max()) > 1
 
 
@@ -102,7 +94,7 @@ def test_the_adversary_may_grow(squares: Any, monkeypatch: pytest.MonkeyPatch) -
     assert [by.at(e).tau for e in range(6)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
     assert PGD(0.4).at(0).tau == 0.4
     seen = []
-    monkeypatch.setattr("elbowroom.training.train._perturb", lambda model, x, y, by, *_: seen.append(by.tau) or x)
+    monkeypatch.setattr("elbowroom.training.train.perturb", lambda model, x, y, by, *_: seen.append(by.tau) or x)
     train([4], squares, epochs=3, batch=800, adversary=PGD(0.2, steps=1, ramp=2))
     assert seen == pytest.approx([0.1, 0.2, 0.2])
 

@@ -327,7 +327,7 @@ def test_images(shared: Path) -> None:
     query = read_query(shared / "models" / "prop_0_0.03.vnnlib")
     assert (
         answer(net, query, boxes=3).verdict == "unknown"
-    )  # the bounds do not suffice, and splitting 784 inputs is no way
+    )  # the bounds are not enough, and splitting 784 inputs is no way
     case = query.cases[0]
     middle, half = case.lower / 2 + case.upper / 2, case.upper / 2 - case.lower / 2
     for share, verdict in ((0.5, "holds"), (8.0, "violated")):

@@ -280,7 +280,7 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
         export(er.certify(net, x, region=er.Ellipsoid()), net, tmp_path)
     certs = er.certify(net, x)
     for other in (small(2, [3, 8, 3])[0], small(1, [2, 8, 3])[0], small(1, [3, 8, 3], "min")[0]):
-        with pytest.raises(InputError, match="speak of the network with hash"):
+        with pytest.raises(InputError, match="are about the network with hash"):
             export(certs, other, tmp_path)
     with pytest.raises(InputError, match="do not carry their network"):
         export(dataclasses.replace(certs, network=None), None, tmp_path)

@@ -24,8 +24,8 @@ _BESIDE = 1 << 13  # bytes of schema, headers and the like, per column
 
 @dataclass(frozen=True)
 class Cell:
-    """What a row has of a column: text or numbers of type `kind`, one (`width` None) or `width` of them; `ragged`: as
-    many as it likes, `width` at most."""
+    """What a row has of a column: text or numbers of type `kind`, one (`width` None) or `width` of them; `ragged`: any
+    number of them, `width` at most."""
 
     kind: str
     width: int | None = None
@@ -124,12 +124,12 @@ def read_part(path: Path, cells: Mapping[str, Cell], seal: Seal, rows: int, firs
     data = read_file(path, 2 * sum(needed.values()) + (len(cells) + 1) * (_BESIDE + rows * _CHECKSUM))
     try:
         if rows * _CHECKSUM > len(data):  # which do not compress
-            raise InputError(f"{path} is too small for the {rows} rows that run.json speaks of")
+            raise InputError(f"{path} is too small for the {rows} rows that run.json states")
         unpacking = unpacked(data)
         with parquet.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
             _refuse_other_columns(file.schema_arrow, schema, path)
             if file.metadata.num_rows != rows:
-                raise InputError(f"{path} has {file.metadata.num_rows} rows; run.json speaks of {rows}")
+                raise InputError(f"{path} has {file.metadata.num_rows} rows; run.json states {rows}")
             _refuse_bombs(unpacking, cells, rows)
             found = {}
             for name, cell in cells.items():  # one by one, so that none is held twice for long
@@ -157,7 +157,7 @@ def _refuse_bombs(found: Mapping[str, Unpacked], cells: Mapping[str, Cell], rows
     """Refuses a part whose pages unpack to more than its rows need, before any is unpacked."""
     wanted = {**cells, "checksum": Cell("int64", _CHECKSUM // 8)}
     if found.keys() != wanted.keys():  # a reader goes by places, and would find what is not looked at here
-        raise Odd("its footer speaks of other columns than its schema")
+        raise Odd("its footer has other columns than its schema")
     for name, cell in wanted.items():
         # A list without entries counts as a value. How long lists are may be packed into a few bytes for millions of
         # them: it is the number of values that bounds them.
@@ -165,7 +165,7 @@ def _refuse_bombs(found: Mapping[str, Unpacked], cells: Mapping[str, Cell], rows
         least = rows if cell.ragged else most
         if not least <= found[name].values <= most:
             range_ = f"{least:,} to {most:,}" if cell.ragged else f"{most:,}"
-            raise Odd(f"the pages of the column {name!r} do not speak of {range_} values")
+            raise Odd(f"the pages of the column {name!r} do not hold {range_} values")
         if found[name].size > 2 * rows * _bytes_of(cell) + _BESIDE:
             raise Odd(f"the column {name!r} unpacks to {found[name].size:,} bytes, more than {rows:,} rows need")
 

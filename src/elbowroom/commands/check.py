@@ -26,7 +26,7 @@ def check(
     given: dict[str, Any],
     network: Annotated[
         Path | None,
-        typer.Option(help="The .elbowroom file they must speak of; default: the run's own.", show_default=False),
+        typer.Option(help="The .elbowroom file they must be about; default: the run's own.", show_default=False),
     ] = None,
     arithmetic: Annotated[str, typer.Option(help="float64, or arb: slow, by python-flint.")] = "float64",
     deployed: Annotated[

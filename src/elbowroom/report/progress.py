@@ -60,7 +60,7 @@ class Meter:
             self.tick()
 
     def tick(self) -> None:
-        """A look at the clock: where nothing was heard for long, that the work goes on is said."""
+        """A look at the clock: where nothing happened for long, says that the work goes on."""
         waited = time.monotonic() - self._since
         if self._bar is not None:
             # The rate says enough where pieces come quickly.

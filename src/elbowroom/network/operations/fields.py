@@ -38,7 +38,7 @@ def _number(value: Any, where: str) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise InputError(f"{where} = {value} is no floating-point number") from None
+        raise InputError(f"{where} = {value} is not a floating-point number") from None
 
 
 def _flag(value: Any, where: str) -> bool:

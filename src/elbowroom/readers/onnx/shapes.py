@@ -165,7 +165,7 @@ def split(to: Step, x: Value, split: Any = None) -> tuple[Value, ...]:
     axis = to.axis(to.integer("axis", 0), len(x.shape))
     n, count = x.shape[axis], to.integer("num_outputs", len(to.node.output))
     sizes = to.given("split", split)
-    if sizes is None:  # equal parts, but for the last one
+    if sizes is None:  # equal parts, except for the last one
         part = -(-n // max(count, 1))
         sizes = tuple(min(part, n - i * part) for i in range(count))
     if sum(sizes) != n or len(sizes) != len(to.node.output) or min(sizes) < 1:

@@ -186,7 +186,7 @@ class _Reader:
         end = start + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True)) + 1
         count = len(data) // dtype.itemsize
         if meta["layout"] != _STRIDED or len(data) % dtype.itemsize or min(start, *sizes, *strides, 0) < 0:
-            raise InputError(f"{self.path}: the entry {entry!r} is no plain tensor")
+            raise InputError(f"{self.path}: the entry {entry!r} is not a plain tensor")
         if (math.prod(sizes) and end > count) or math.prod(sizes) > LARGEST:
             raise InputError(f"{self.path}: the entry {entry!r} holds {count} numbers, too few for a tensor of {sizes}")
         flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)

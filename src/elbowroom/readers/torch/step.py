@@ -25,8 +25,8 @@ class At:
 class Step:
     """What a handler sees: the ATen node it translates, and the graph it adds to.
 
-    `exact`: constants are kept as they are, where they would be rounded to the result's type otherwise; nodes whose
-    constants were changed thereby go into `rounded`.
+    `exact`: constants are kept as they are. Otherwise they are rounded to the result's type, and nodes whose constants
+    this changed go into `rounded`.
     """
 
     graph: Graph
