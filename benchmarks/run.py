@@ -3,7 +3,7 @@
     python benchmarks/run.py [--inputs 100000] [--batch N] [--workers N] [--out DIR]
 
 Random points of the plane and a random network of two hidden layers, one thread. Memory is that of the process that
-writes, its resident set; so is CPU time, but for the rate per second of the clock, which counts all workers.
+writes, its resident set; so is CPU time, except for the rate per second of the clock, which counts all workers.
 """
 
 import argparse

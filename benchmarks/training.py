@@ -14,8 +14,9 @@ import torch
 
 import elbowroom.training.train as training
 from elbowroom.data.embedded import Dataset
+from elbowroom.training.adversary import PGD
 from elbowroom.training.sets import training_data
-from elbowroom.training.train import PGD, train
+from elbowroom.training.train import train
 
 
 class Launched:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from elbowroom.commands import app as cli
 

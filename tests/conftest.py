@@ -4,7 +4,9 @@ Cases are derandomised: the same ones on every run. No deadline, since machines 
 """
 
 import os
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,3 +30,13 @@ def shared() -> Path:
     if not place.is_dir():
         pytest.skip(f"no reference data: {place} is not there; set ELBOWROOM_SHARED to its place")
     return place
+
+
+@pytest.fixture(scope="session")
+def marabou() -> Any:
+    """Marabou, where it is installed."""
+    pytest.importorskip("maraboupy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it has no tensorflow
+        from maraboupy import Marabou
+    return Marabou

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import elbowroom as er
 from elbowroom.analyse import correlation, cosine_similarity, feature_robustness, neighbour_correlation, spectrum
+from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
 
 
 @pytest.mark.parametrize("block", [1, 3, 7, 50, 1024])
-def test_equals_the_full_matrix(block):
+def test_equals_the_full_matrix(block: int) -> None:
     eps = torch.rand(50, 4, 5, generator=torch.Generator().manual_seed(0))
     u = eps.flatten(1).double()
     u = u / u.norm(dim=1, keepdim=True)
@@ -26,14 +27,14 @@ def test_equals_the_full_matrix(block):
     assert least == pytest.approx(float(pairs.min()), abs=1e-13)
 
 
-def test_known_cosines():
+def test_known_cosines() -> None:
     assert cosine_similarity(torch.tensor([[1.0, 1.0], [3.0, 3.0]])) == pytest.approx((1, 1))
     assert cosine_similarity(torch.tensor([[1.0, 0.0], [0.0, 2.0]])) == (0, 0)
     mean, least = cosine_similarity(torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]))
     assert (mean, least) == (pytest.approx(2 * math.sqrt(0.5) / 3), 0)
 
 
-def test_size_does_not_matter():
+def test_size_does_not_matter() -> None:
     eps = torch.rand(6, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.1
     factors = torch.tensor([1e-200, 1e-3, 1, 10, 1e8, 1e200], dtype=torch.float64)[:, None]
     assert cosine_similarity(eps * factors) == pytest.approx(cosine_similarity(eps), abs=1e-12)
@@ -42,7 +43,7 @@ def test_size_does_not_matter():
 @pytest.mark.parametrize(
     "eps", [torch.ones(1, 3), torch.ones(3), torch.tensor([[1.0, 2.0], [0.0, 0.0]]), torch.full((2, 2), torch.nan)]
 )
-def test_what_has_no_direction_is_refused(eps):
+def test_what_has_no_direction_is_refused(eps: Tensor) -> None:
     with pytest.raises(InputError):
         cosine_similarity(eps)
 
@@ -50,7 +51,7 @@ def test_what_has_no_direction_is_refused(eps):
 # --- the other things regions have in common
 
 
-def test_spectrum_of_known_directions():
+def test_spectrum_of_known_directions() -> None:
     collinear = spectrum(torch.tensor([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [0.5, 1.0, 1.5]]))
     assert (collinear.participation, collinear.entropy) == (pytest.approx(1), pytest.approx(1))
     assert collinear.needed(0.99) == 1
@@ -61,7 +62,7 @@ def test_spectrum_of_known_directions():
 
 
 @pytest.mark.parametrize("shape", [(40, 3, 4), (9, 30)])
-def test_spectrum_equals_the_singular_values(shape):
+def test_spectrum_equals_the_singular_values(shape: tuple[int, ...]) -> None:
     eps = torch.rand(shape, generator=torch.Generator().manual_seed(2)) + 0.01
     u = eps.flatten(1).double()
     values = torch.linalg.svdvals(u / u.norm(dim=1, keepdim=True)).square()
@@ -73,7 +74,7 @@ def test_spectrum_equals_the_singular_values(shape):
     assert found.shares[0] >= cosine_similarity(eps)[0]
 
 
-def test_features_are_ranked_by_their_room():
+def test_features_are_ranked_by_their_room() -> None:
     direction = torch.tensor([[4.0, 1.0], [0.5, 2.0]])
     sizes = torch.tensor([0.1, 1.0, 7.0])[:, None, None]
     found = feature_robustness(direction * sizes)
@@ -87,7 +88,7 @@ def test_features_are_ranked_by_their_room():
         feature_robustness(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
 
 
-def test_neighbours():
+def test_neighbours() -> None:
     generator = torch.Generator().manual_seed(3)
     noise = torch.rand(6, 40, 40, generator=generator)
     assert abs(neighbour_correlation(noise)) < 0.05
@@ -101,7 +102,7 @@ def test_neighbours():
         neighbour_correlation(torch.ones(5, 5))
 
 
-def test_correlation_row_by_row():
+def test_correlation_row_by_row() -> None:
     a = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [5.0, 5.0, 5.0]])
     assert correlation(a, torch.tensor([[2.0, 4.0, 6.0]])).tolist() == pytest.approx([1, 1, 0])
     assert correlation(a[:1], torch.tensor([[3.0, 2.0, 1.0]])).tolist() == pytest.approx([-1])
@@ -111,7 +112,7 @@ def test_correlation_row_by_row():
 
 
 @pytest.fixture(scope="module")
-def certs():
+def certs() -> Certificates:
     torch.manual_seed(0)
     net = er.load(nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)), input_shape=(1, 4, 4))
     x = torch.rand(6, 1, 4, 4)
@@ -120,7 +121,7 @@ def certs():
     return er.certify(net, x, labels)
 
 
-def test_certificates_and_arrays_give_the_same(certs):
+def test_certificates_and_arrays_give_the_same(certs: Certificates) -> None:
     eps = certs.eps[certs.certified]
     assert len(eps) == 5
     for given in (certs, eps.numpy()):
@@ -131,7 +132,7 @@ def test_certificates_and_arrays_give_the_same(certs):
     assert er.analyse.neighbour_correlation(certs) == neighbour_correlation(eps.log().numpy())
 
 
-def test_certificates_without_extents_of_features(certs):
+def test_certificates_without_extents_of_features(certs: Certificates) -> None:
     rotated = dataclasses.replace(certs, basis=torch.eye(16, dtype=torch.float64))
     assert er.analyse.cosine_similarity(rotated) == er.analyse.cosine_similarity(certs)
     for measure in (feature_robustness, neighbour_correlation):
@@ -143,14 +144,14 @@ def test_certificates_without_extents_of_features(certs):
             measure(frozen)
 
 
-def test_the_module_is_public_and_loaded_on_first_use():
+def test_the_module_is_public_and_loaded_on_first_use() -> None:
     code = "import sys, elbowroom as er; assert 'torch' not in sys.modules and 'analyse' in dir(er); "
     code += "assert er.analyse is sys.modules['elbowroom.analyse']; er.analyse.spectrum; print(er.certify.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "certify\n", done.stderr
 
 
-def test_the_example_of_the_documentation_runs():
+def test_the_example_of_the_documentation_runs() -> None:
     text = (Path(__file__).parents[1] / "docs" / "results.md").read_text()
     code = text.partition("### Measures of one's own regions")[2].partition("```python\n")[2].partition("```")[0]
     names: dict = {}

@@ -4,6 +4,7 @@ import importlib
 import io
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(scope="module")
-def example():
+def example() -> Any:
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
     try:
         return importlib.import_module("breast_cancer")
@@ -26,13 +27,13 @@ def example():
 
 
 @pytest.fixture(scope="module")
-def told(example, tmp_path_factory):
+def told(example: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     out, text = tmp_path_factory.mktemp("breast_cancer"), io.StringIO()
     found = example.main(["--patients", "16", "--out", str(out)], Console(file=text, width=80, highlight=False))
     return found, text.getvalue(), out
 
 
-def test_breast_cancer(example, told):
+def test_breast_cancer(example: Any, told: Any) -> None:
     found, text, out = told
     certs = found.certificates
     assert found.accuracy > 0.94 and f"{found.accuracy:.1%}" in text
@@ -56,7 +57,7 @@ def test_breast_cancer(example, told):
     assert all(len(line.rstrip()) <= 80 for line in text.split("\n"))
 
 
-def test_breast_cancer_claims_nothing_beyond_the_data(told):
+def test_breast_cancer_claims_nothing_beyond_the_data(told: Any) -> None:
     found, _, _ = told
     certs = found.certificates
     good = certs.certified
@@ -82,11 +83,13 @@ def test_breast_cancer_claims_nothing_beyond_the_data(told):
         (2e-7, 0.25, "0.0001"), (654.941, 654.96, "654.95"), (109.0, 89.0, "109"), (654.97, 654.96, "654.97"),
     ],
 )  # fmt: skip
-def test_ends_are_rounded_inwards(example, end, value, printed):
+def test_ends_are_rounded_inwards(example: Any, end: float, value: float, printed: str) -> None:
     assert example.inward(end, value) == printed
 
 
-def test_a_patient_without_a_certificate_is_not_shown(example, tmp_path, capsys):
+def test_a_patient_without_a_certificate_is_not_shown(
+    example: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         example.main(["--patients", "3", "--patient", "99", "--out", str(tmp_path)])
     assert "patient 99 is not among the certified" in capsys.readouterr().err

@@ -4,7 +4,10 @@ alone."""
 from __future__ import annotations
 
 import ast
+import builtins
 import dataclasses
+import importlib
+import inspect
 import json
 import re
 import shutil
@@ -12,6 +15,8 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 import grimp
 import pytest
@@ -19,6 +24,7 @@ import torch
 from torch import nn
 
 import elbowroom as er
+import elbowroom.errors
 from elbowroom.certificates.schema import declared
 from elbowroom.network import operations as ops
 from elbowroom.network.file import OPERATIONS
@@ -97,12 +103,10 @@ MOST_IN_A_FUNCTION = 60  # lines, the docstring not counted; how complex one may
 LONG = {
     "commands/certify.py: certify": "a third of it declares flags; the rest says in order what the command does",
     "commands/train.py: train": "half of it declares flags; the rest says in order what the command does",
-    "demo.py": "one story, told in the order in which it is printed",
     "proof/kernel/walk.py: rows_below": "one derivation, held to docs/soundness.md error term by error term",
     "search/bounds/linear.py": "a pass down the graph and its derivative, which go back over the same steps",
     "search/bounds/relaxations.py": "a table, and the few forms that its rows have",
     "search/regions/subproblem.py: largest_widths": "one interior-point iteration; its quantities all meet each other",
-    "training/train.py: train": "a quarter of it is parameters; the rest is one loop",
 }
 
 
@@ -131,6 +135,87 @@ def test_what_is_long_has_a_reason() -> None:
         "split it, or say why it is better whole"
     )
     assert set(LONG) - set(long) == set(), "a reason that is needed no longer"
+
+
+# --- docstrings
+
+# Where public names are, beside `elbowroom` itself.
+DOCUMENTED = (
+    "analyse", "data.sources", "runs.runner",
+    "training.adversary", "training.models", "training.sets", "training.train", "vnnlib",
+)  # fmt: skip
+# Public names of which the docstrings have no sections yet.
+PLAIN = {"Bounds", "Sequential", "bounds"}
+SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Example")  # Google's, in this order
+NAMED = ("Args", "Attributes", "Raises")  # whose entries have names
+
+
+def public() -> dict[str, Any]:
+    """The public functions, classes and methods. A method that a base class has is described there."""
+    found = {name: getattr(er, name) for name in er.__all__}
+    for place in DOCUMENTED:
+        module = importlib.import_module(f"elbowroom.{place}")
+        own = {name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__}
+        names = getattr(module, "__all__", [name for name in own if not name.startswith("_")])
+        found.update({f"{place}.{name}": getattr(module, name) for name in names})
+    for name, kind in list(found.items()):
+        if inspect.isclass(kind):
+            inherited = {method for base in kind.__mro__[1:] for method in vars(base)}
+            for method, value in vars(kind).items():
+                if isinstance(value, FunctionType | classmethod | staticmethod) and method not in inherited:
+                    found[f"{name}.{method}"] = getattr(kind, method)
+    hidden = [name for name in found if name.rpartition(".")[2].startswith("_") or name.partition(".")[0] in PLAIN]
+    return {name: value for name, value in found.items() if callable(value) and name not in hidden}
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """The sections of a docstring, and the names of their entries."""
+    found: dict[str, list[str]] = {}
+    section = ""
+    for line in inspect.cleandoc(text).splitlines()[1:]:
+        if line and not line.startswith(" "):
+            section = line[:-1] if line[:-1] in SECTIONS and line.endswith(":") else ""
+            if section:
+                assert section not in found, f"{section} twice"
+                found[section] = []
+        elif section and line.startswith("    ") and line[4] != " ":
+            entry = re.match(r"    (\*{0,2}\w+): \S", line)
+            assert entry or section not in NAMED, f"no name stands in front of {line.strip()!r}"
+            found[section].append(entry[1] if entry else "")
+    assert list(found) == sorted(found, key=SECTIONS.index), f"sections go in the order {', '.join(SECTIONS)}"
+    assert all(found.values()), "a section is empty"
+    return found
+
+
+def parameters_of(value: Any) -> list[str]:
+    """The names that callers see, with their stars."""
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    return [
+        stars.get(p.kind, "") + p.name
+        for p in inspect.signature(value).parameters.values()
+        if p.name not in ("self", "cls") and not p.name.startswith("_")
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(public()))
+def test_docstrings_describe_what_callers_give_and_get(name: str) -> None:
+    value = public()[name]
+    assert value.__doc__, "no docstring"
+    found = sections(value.__doc__)
+    for error in found.get("Raises", []):
+        assert issubclass(getattr(elbowroom.errors, error, None) or getattr(builtins, error), Exception)
+    if not inspect.isclass(value):
+        given = parameters_of(value)
+        assert found.get("Args", []) == given
+        answer = inspect.signature(value).return_annotation
+        if given and answer != "None":  # without arguments, the first sentence may say what comes back
+            assert ("Yields" if answer.startswith("Iterator") else "Returns") in found
+    elif "Args" in found:
+        assert found["Args"] == parameters_of(value)
+    elif dataclasses.is_dataclass(value):
+        assert found.get("Attributes", []) == [f.name for f in dataclasses.fields(value)]
+    elif not getattr(value, "_is_protocol", False):
+        assert "__init__" not in vars(value), "what is it made from?"
 
 
 # --- imports
@@ -297,7 +382,7 @@ def test_every_claim_is_proved() -> None:
     assert claims == set(FORGED)
     made = _claims()
     for name, (which, change) in FORGED.items():
-        certs = made[which]
+        certs: Any = made[which]
         forged = dataclasses.replace(certs, **{name: change(certs)})
         try:
             good = bool(er.check(forged).passed.any())

@@ -1,13 +1,18 @@
 """Units do not matter: of inputs, of outputs, and of margins so small that float32 does not see them."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 import elbowroom as er
 from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
 from support import cases, mlp
 
 N = 5
@@ -21,7 +26,15 @@ SHAPES = {
 ACTIVATIONS = {"relu": ops.ReLU(), "tanh": ops.Tanh()}
 
 
-def network(seed, activation="relu", unit=1.0, out=1.0, offset=0.0, gap=None, x=None):
+def network(
+    seed: int,
+    activation: str = "relu",
+    unit: float = 1.0,
+    out: float = 1.0,
+    offset: float = 0.0,
+    gap: Any = None,
+    x: Tensor | None = None,
+) -> Any:
     """A network for inputs `unit * x + offset` whose outputs are `out` times what they were.
 
     `gap`: the margin at `x` (`n`), as a share of the largest output.
@@ -39,11 +52,11 @@ def network(seed, activation="relu", unit=1.0, out=1.0, offset=0.0, gap=None, x=
     return er.Network.chain((N,), layers)
 
 
-def inputs(seed, count=2):
+def inputs(seed: int, count: int = 2) -> Any:
     return torch.from_numpy(np.random.default_rng(seed + 1).uniform(-1, 1, size=(count, N)))
 
 
-def same(found, expected, tolerance, unit=1.0):
+def same(found: Any, expected: Any, tolerance: Any, unit: float = 1.0) -> None:
     """Certified alike, and of the same size."""
     assert found.status == expected.status
     good = expected.certified
@@ -58,8 +71,10 @@ SEED, KIND, NAME = st.integers(0, 1000), st.sampled_from(list(ACTIVATIONS)), st.
     out=st.sampled_from([1e-30, 1e-12, 1e-6, 1.0, 1e6, 1e12, 1e30]), limited=st.booleans(), zero=st.booleans(),
 )  # fmt: skip
 @cases()
-def test_regions_are_the_same_in_any_units(seed, activation, name, unit, out, limited, zero):
-    x = inputs(seed) * (not zero)  # zeros say nothing of their unit
+def test_regions_are_the_same_in_any_units(
+    seed: int, activation: Any, name: str, unit: float, out: float, limited: bool, zero: bool
+) -> None:
+    x = inputs(seed) * (not zero)  # zeros say nothing about their unit
     region = SHAPES[name]
     expected = er.certify(network(seed, activation), x, region=region, domain=(-2, 2) if limited else None)
     domain = (-2 * unit, 2 * unit) if limited else None
@@ -69,7 +84,7 @@ def test_regions_are_the_same_in_any_units(seed, activation, name, unit, out, li
 
 @given(seed=SEED, activation=KIND, name=NAME, offset=st.sampled_from([1e3, 1e5, 1e7, 1e9]))
 @cases(0.6)
-def test_small_regions_around_large_inputs(seed, activation, name, offset):
+def test_small_regions_around_large_inputs(seed: int, activation: Any, name: str, offset: float) -> None:
     """Such as timestamps: float32 does not hold the ends of the region, nor, beyond 1e7, the input itself."""
     x, region = inputs(seed), SHAPES[name]
     net = network(seed, activation, offset=offset)
@@ -79,7 +94,7 @@ def test_small_regions_around_large_inputs(seed, activation, name, offset):
 
 
 @pytest.mark.parametrize("seed", [3, 6, 7, 10])
-def test_extents_that_float32_hardly_tells_from_zero(seed):
+def test_extents_that_float32_hardly_tells_from_zero(seed: int) -> None:
     """The input is a float32 number, and so is everything computed from it, but not the ends of the region."""
     rng = np.random.default_rng(seed)
     offset = 2.0**20
@@ -94,7 +109,7 @@ WHOLE = [(16, (8, 3), 8), (4, 8, 4), (16, (3, 8), 8)]  # numerators up to, how m
 
 @given(seed=SEED, activation=KIND, name=NAME, gap=st.sampled_from([1e-3, 1e-5, 1e-7, 1e-9, 1e-11]))
 @cases()
-def test_margins_that_float32_does_not_see(seed, activation, name, gap):
+def test_margins_that_float32_does_not_see(seed: int, activation: Any, name: str, gap: float) -> None:
     """A margin that is a billionth of the outputs is certified, with a region as large as a search in float64 finds."""
     x, region = inputs(seed, 1), SHAPES[name]
     net = network(seed, activation, gap=gap, x=x[0])
@@ -103,11 +118,11 @@ def test_margins_that_float32_does_not_see(seed, activation, name, gap):
     same(found, exact, 1e-2)
 
 
-def test_only_the_inputs_that_need_it_are_searched_in_float64():
+def test_only_the_inputs_that_need_it_are_searched_in_float64() -> None:
     x = inputs(0, 3)
     net, seen = network(0, gap=1e-8, x=x[1]), []
 
-    def bound(net, sets, spec):
+    def bound(net: Network, sets: Any, spec: Any) -> Any:
         from elbowroom.search.bounds.propagate import margins_of
 
         seen.append((sets.center.dtype, len(sets.center)))
@@ -122,7 +137,7 @@ def test_only_the_inputs_that_need_it_are_searched_in_float64():
     assert {dtype for dtype, _ in seen} == {torch.float64}
 
 
-def test_weights_that_cancel_are_searched_in_float64():
+def test_weights_that_cancel_are_searched_in_float64() -> None:
     """Nothing but noise in float32; once a precision had to be asked for."""
     w = torch.tensor([[1e9, -1e9], [1e9, -1e9 + 1]], dtype=torch.float64)
     net = er.Network.chain(
@@ -132,7 +147,7 @@ def test_weights_that_cancel_are_searched_in_float64():
     same(er.certify(net, x), er.certify(net, x, precision="float64"), 1e-2)
 
 
-def test_a_margin_of_less_than_the_papers_delta(shared):
+def test_a_margin_of_less_than_the_papers_delta(shared: Path) -> None:
     """ACAS Xu: scores are small, and so is the margin of this encounter."""
     net = er.load(shared / "models" / "acasxu" / "ACASXU_run2a_1_1_batch_2000.onnx", decision="min")
     shape = net.input_shape
@@ -147,7 +162,7 @@ def test_a_margin_of_less_than_the_papers_delta(shared):
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_margins_need_only_be_positive(name):
+def test_margins_need_only_be_positive(name: str) -> None:
     x = inputs(3, 4)
     plain = er.certify(network(3), x, region=SHAPES[name])
     paper = er.certify(network(3), x, region=SHAPES[name], delta=0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 class Calls(nn.Module):
     """A module whose forward is `f(self, x)`, with whatever submodules and buffers it needs."""
 
-    def __init__(self, f: Callable[..., Tensor], **parts: nn.Module | Tensor) -> None:
+    def __init__(self, f: Callable[..., Any], **parts: nn.Module | Tensor) -> None:
         super().__init__()
         self.f = f
         for name, part in parts.items():

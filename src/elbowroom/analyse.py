@@ -25,9 +25,17 @@ Regions = Certificates | Tensor | np.ndarray
 
 
 def cosine_similarity(regions: Regions, block: int = 1024) -> tuple[float, float]:
-    """Mean and minimum of the cosine between the extents of two inputs, over all pairs (the paper's table of cosines).
+    """How similar regions are: the cosine between the extents of two inputs (the paper's table of cosines).
 
-    At most `block x block` cosines are held at a time.
+    Args:
+        regions: Of two inputs or more, see above.
+        block: At most `block x block` cosines are held at a time.
+
+    Returns:
+        Mean and minimum over all pairs.
+
+    Raises:
+        InputError: There are fewer than two inputs, or some have no extent.
     """
     directions = _directions(_extents(regions))
     total, least = 0.0, 1.0
@@ -48,9 +56,11 @@ def cosine_similarity(regions: Regions, block: int = 1024) -> tuple[float, float
 class Spectrum:
     """How many directions the regions of a model need.
 
-    `shares`: of the squared length of all unit directions, what each principal direction holds; the largest first.
-    `participation`: `1 / sum(shares^2)`, and `entropy`: `exp(-sum(shares log shares))`; both are the number of
-    directions that would hold as much if all held the same: 1 where all regions are collinear.
+    Attributes:
+        shares: Of the squared length of all unit directions, what each principal direction holds; the largest first.
+        participation: `1 / sum(shares^2)`: the number of directions that would hold as much if all held the same; 1
+            where all regions are collinear.
+        entropy: `exp(-sum(shares log shares))`: the same, by entropy.
     """
 
     shares: Tensor
@@ -58,7 +68,14 @@ class Spectrum:
     entropy: float
 
     def needed(self, share: float) -> int:
-        """The least number of principal directions that hold this share of the squared length."""
+        """The least number of principal directions that hold a share of the squared length.
+
+        Args:
+            share: The share, from 0 to 1.
+
+        Returns:
+            That number.
+        """
         return int((self.shares.cumsum(0) < share - 1e-12).sum()) + 1
 
 
@@ -68,6 +85,15 @@ def spectrum(regions: Regions) -> Spectrum:
     The paper argues from their similarity that most directions of a decision boundary lie in a subspace of few
     dimensions, fewer for a robust model; this counts them. Extents are positive, so all directions have a large part in
     common: the first principal direction is nearly their mean, and holds the mean cosine or more.
+
+    Args:
+        regions: Of two inputs or more, see above.
+
+    Returns:
+        The shares of the principal directions, and how many there are in effect.
+
+    Raises:
+        InputError: There are fewer than two inputs, or some have no extent.
     """
     directions = _directions(_extents(regions))
     narrow = directions if len(directions) <= directions.shape[1] else directions.T
@@ -81,9 +107,12 @@ def spectrum(regions: Regions) -> Spectrum:
 class FeatureRobustness:
     """Which features may move far, over many inputs.
 
-    `score`: `*s`, the feature's extent as a multiple of the geometric mean of its input's extents; the geometric mean
-    of that over the inputs. `spread`: `*s`, by what factor it varies from input to input (exp of the standard
-    deviation of its log; 1: not at all). `order`: the features, flat, least room first.
+    Attributes:
+        score: The feature's extent as a multiple of the geometric mean of its input's extents; the geometric mean of
+            that over the inputs, `*s`.
+        spread: By what factor it varies from input to input (exp of the standard deviation of its log; 1: not at all),
+            `*s`.
+        order: The features, flat, least room first.
     """
 
     score: Tensor
@@ -96,6 +125,15 @@ def feature_robustness(regions: Regions) -> FeatureRobustness:
 
     Features that must not move (extent 0) have no rank; leave them out. Certificates of rotated shapes have no extents
     of features.
+
+    Args:
+        regions: Of two inputs or more, see above.
+
+    Returns:
+        Scores and the order of features.
+
+    Raises:
+        InputError: An extent is zero, the regions are rotated, or there are fewer than two inputs.
     """
     _must_be_of_features(regions)
     eps = _extents(regions)
@@ -110,10 +148,19 @@ def feature_robustness(regions: Regions) -> FeatureRobustness:
 
 
 def neighbour_correlation(maps: Regions) -> float:
-    """How smooth maps are, `b x h x w` or `b x c x h x w`: the correlation of a pixel with the one below or beside it.
+    """How smooth maps are: the correlation of a pixel with the one below or beside it.
 
-    Noise has 0 and a smooth picture nearly 1. Per map and channel over all pairs of neighbours, then the mean. Of
-    certificates it is that of the logs of their extents, which differ by factors; for extents, pass their logs.
+    Noise has 0 and a smooth picture nearly 1.
+
+    Args:
+        maps: `b x h x w` or `b x c x h x w`; or certificates: their maps are the logs of their extents, which differ by
+            factors. For extents, pass their logs.
+
+    Returns:
+        Per map and channel over all pairs of neighbours, then the mean.
+
+    Raises:
+        InputError: These are no such maps, or an extent of certificates is zero.
     """
     if isinstance(maps, Certificates):
         _must_be_of_features(maps)
@@ -131,7 +178,15 @@ def neighbour_correlation(maps: Regions) -> float:
 
 
 def correlation(a: Tensor, b: Tensor) -> Tensor:
-    """Pearson's, row by row, `b`; of rows `b x n` (either may be `1 x n`). Zero where a row is constant."""
+    """Pearson's correlation, row by row.
+
+    Args:
+        a: Rows, `b x n` or `1 x n`.
+        b: Rows, likewise.
+
+    Returns:
+        `b`; zero where a row is constant.
+    """
     a, b = (t.detach().double() - t.detach().double().mean(1, keepdim=True) for t in (a, b))
     scale = a.norm(dim=1) * b.norm(dim=1)
     return torch.where(scale > 0, (a * b).sum(1) / scale.clamp_min(1e-300), 0.0)
@@ -161,7 +216,8 @@ def _directions(eps: Tensor) -> Tensor:
         bad = int((~((largest > 0) & largest.isfinite())).sum())
         raise InputError(f"{bad} of {len(eps)} inputs have no extent (or NaN); pass certs.eps[certs.certified]")
     directions = directions / largest
-    return directions / directions.norm(dim=1, keepdim=True)
+    unit: Tensor = directions / directions.norm(dim=1, keepdim=True)
+    return unit
 
 
 __all__ = [

@@ -66,7 +66,7 @@ def read_file(path: Path, most: int) -> bytes:
 def must_be_file(path: Path) -> None:
     """Refuses what is there and no plain file: a folder, a device, a pipe that one would wait for."""
     if path.exists() and not path.is_file():
-        raise InputError(f"{path} cannot be read: it is no file")
+        raise InputError(f"{path} cannot be read: it is not a file")
 
 
 def canonical_json(value: Any, indent: int | None = None) -> bytes:
@@ -193,7 +193,7 @@ class Archive:
             )
         data = self.read(name)
         if not data.startswith(header):
-            raise InputError(f"{self.path}: the entry {name!r} is no array of {kind} numbers of shape {shape}")
+            raise InputError(f"{self.path}: the entry {name!r} is not an array of {kind} numbers of shape {shape}")
         return np.frombuffer(data, BINARY[kind], offset=len(header)).reshape(shape).astype(kind)
 
     def must_hold_only(self, names: set[str]) -> None:

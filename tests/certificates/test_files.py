@@ -10,16 +10,20 @@ import struct
 import sys
 import warnings
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from torch import Tensor
 
 import elbowroom as er
 from elbowroom.certificates import store as run_files
+from elbowroom.certificates.result import Certificates
 from elbowroom.network import operations as ops
 from elbowroom.network.file import OPERATIONS, load_network, network_hash, save_network
 from elbowroom.network.graph import About, Graph, Network, Node
@@ -30,15 +34,15 @@ N = 5
 BASIS = torch.linalg.qr(torch.tensor(np.random.default_rng(1).normal(size=(N, N)))).Q
 
 
-def small(seed=0, decision="max"):
+def small(seed: int = 0, decision: str = "max") -> Network:
     return mlp(np.random.default_rng(seed), [N, 8, 8, 3], ops.ReLU(), decision=decision)
 
 
-def points(count=4, seed=0, n=N):
+def points(count: int = 4, seed: int = 0, n: int = N) -> Tensor:
     return torch.tensor(np.random.default_rng(seed).uniform(-1, 1, size=(count, n)))
 
 
-def assert_same_network(a, b):
+def assert_same_network(a: Network, b: Network) -> None:
     assert [(n.op.name, n.inputs, n.shape, n.name) for n in a.nodes] == [
         (n.op.name, n.inputs, n.shape, n.name) for n in b.nodes
     ]
@@ -58,7 +62,7 @@ def assert_same_network(a, b):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_operation_survives(tmp_path, dtype):
+def test_every_operation_survives(tmp_path: Path, dtype: torch.dtype) -> None:
     net = every_operation(dtype=dtype)
     assert {n.op.name for n in net.nodes} == set(OPERATIONS)
     path = save_network(net, tmp_path / "one.elbowroom")
@@ -73,7 +77,7 @@ def test_every_operation_survives(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_random_networks_survive(tmp_path, seed):
+def test_random_networks_survive(tmp_path: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     builder = Builder(rng, SHAPES[seed % len(SHAPES)], "plain")
     for kind in rng.choice(BLOCKS, 4):
@@ -85,7 +89,7 @@ def test_random_networks_survive(tmp_path, seed):
     assert network_hash(again) == network_hash(net)
 
 
-def test_numbers_are_exact(tmp_path):
+def test_numbers_are_exact(tmp_path: Path) -> None:
     rows = [[5e-324, -0.0, 1 / 3], [1.7976931348623157e308, -2.2250738585072014e-308, math.pi]]
     odd = torch.tensor(rows, dtype=torch.float64)
     net = Network.chain((3,), [ops.Linear(odd), ops.LeakyReLU(0.1), ops.Shift(torch.tensor(0.1))])
@@ -95,7 +99,7 @@ def test_numbers_are_exact(tmp_path):
     assert network_hash(load_network(save_network(half, tmp_path / "half.elbowroom"))) == network_hash(half)
 
 
-def test_the_file_can_be_read_by_others(tmp_path):
+def test_the_file_can_be_read_by_others(tmp_path: Path) -> None:
     """JSON for people, .npy for NumPy, a fixed date, nothing compressed."""
     net = every_operation()
     path = save_network(net, tmp_path / "net.elbowroom")
@@ -110,10 +114,10 @@ def test_the_file_can_be_read_by_others(tmp_path):
                 assert np.array_equal(arrays[f"parameters/{k}.{field}"], t.numpy())
 
 
-def test_the_hash_does_not_see_how_a_network_was_built():
+def test_the_hash_does_not_see_how_a_network_was_built() -> None:
     w = [torch.randn(4, 4) for _ in range(3)]
 
-    def build(order, names, copies=False):
+    def build(order: list[int], names: str, copies: bool = False) -> Network:
         g = Graph((4,))
         at = {}
         for k in order:
@@ -133,7 +137,7 @@ def test_the_hash_does_not_see_how_a_network_was_built():
     )
 
 
-def test_the_hash_sees_every_number():
+def test_the_hash_sees_every_number() -> None:
     net = every_operation()
     hashes = {network_hash(net)}
     count = 1
@@ -149,8 +153,8 @@ def test_the_hash_sees_every_number():
     assert len(hashes) == count
 
 
-def test_the_hash_sees_every_field():
-    def one(*operations, shape=(2, 4, 4), decision="max"):
+def test_the_hash_sees_every_field() -> None:
+    def one(*operations: ops.Operation, shape: tuple[int, int, int] = (2, 4, 4), decision: str = "max") -> str:
         return network_hash(Network.chain(shape, [*operations, ops.Reshape((-1,))], decision))
 
     weight = torch.ones(2, 1, 2, 2)
@@ -177,7 +181,7 @@ def test_the_hash_sees_every_field():
     assert all(len(h) == 64 for h in hashes)
 
 
-def test_load_reads_network_files(tmp_path):
+def test_load_reads_network_files(tmp_path: Path) -> None:
     net = small()
     path = save_network(net, tmp_path / "net.elbowroom")
     assert network_hash(er.load(str(path))) == network_hash(net)
@@ -193,7 +197,7 @@ def test_load_reads_network_files(tmp_path):
         er.load("net.pkl")
 
 
-def test_names_are_made_fit_to_print(tmp_path):
+def test_names_are_made_fit_to_print(tmp_path: Path) -> None:
     net = small()
     names = ["input", "a\x1b[31m", "a\x1b[31m", "ключ", "b", "b"]
     nodes = tuple(Node(n.op, n.inputs, n.shape, name) for n, name in zip(net.nodes, names))
@@ -203,27 +207,29 @@ def test_names_are_made_fit_to_print(tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "fields"), [(ops.Transpose, ((0, -2),)), (ops.Slice, (-1, 0, 1))])
-def test_operations_that_would_touch_the_batch_are_not_saved(tmp_path, kind, fields):
+def test_operations_that_would_touch_the_batch_are_not_saved(
+    tmp_path: Path, kind: type[Any], fields: tuple[Any, ...]
+) -> None:
     """Read one way by the forward pass and another by the proof: no certificate about such a network means anything."""
     with pytest.raises(er.InputError, match=rf"{kind.__name__}(\(.*\) does not fit| needs|: axes must)"):
         save_network(Network.chain((3, 3), [kind(*fields), ops.Reshape((-1,))]), tmp_path / "net.elbowroom")
 
 
-def test_unknown_operations_are_not_saved(tmp_path):
+def test_unknown_operations_are_not_saved(tmp_path: Path) -> None:
     class Cube(ops.Activation):
-        def __call__(self, *xs):
+        def __call__(self, *xs: Any) -> Any:
             return xs[0] ** 3
 
     with pytest.raises(er.InputError, match="Cube"):
         save_network(Network.chain((3,), [Cube()]), tmp_path / "net.elbowroom")
 
 
-def node_of(graph, operation):
+def node_of(graph: dict[str, Any], operation: str) -> dict[str, Any]:
     return next(n for n in graph["nodes"] if n["operation"] == operation)
 
 
-def setter(operation, where, key, value):
-    def change(graph):
+def setter(operation: str, where: Any, key: str, value: str) -> Callable[..., Any]:
+    def change(graph: dict[str, Any]) -> None:
         node = node_of(graph, operation)
         (node if where is None else node[where])[key] = value
 
@@ -273,10 +279,10 @@ GRAPH_FORGERIES = {
     "bad field": (setter("ELU", "fields", "alpha", -1.0), "alpha > 0"),
     "type": (lambda g: node_of(g, "Conv")["parameters"]["weight"].update(type="object"), "type 'object' is unknown"),
     "wrong type": (lambda g: node_of(g, "Conv")["parameters"]["weight"].update(type="float32"), "bytes; float32"),
-    "wrong shape": (lambda g: node_of(g, "Conv")["parameters"]["weight"].update(shape=[4, 1, 2, 3]), "no array of"),
+    "wrong shape": (lambda g: node_of(g, "Conv")["parameters"]["weight"].update(shape=[4, 1, 2, 3]), "not an array of"),
     "larger shape": (lambda g: node_of(g, "Conv")["parameters"]["weight"].update(shape=[4, 1, 3, 3]), "take"),
     "absurd shape": (lambda g: node_of(g, "Conv")["parameters"]["weight"].update(shape=[1 << 40] * 3), "take"),
-    "negative shape": (lambda g: node_of(g, "Conv")["parameters"]["weight"].update(shape=[-4, -1, 3, 2]), "no array"),
+    "negative shape": (lambda g: node_of(g, "Conv")["parameters"]["weight"].update(shape=[-4, -1, 3, 2]), "not an arr"),
     "shape of a node": (setter("Conv", None, "shape", [4, 6, 5]), "but it computes"),
     "shape of the input": (setter("Input", None, "shape", [2, 6, 7]), "cannot have inputs of shape"),
     "empty input": (lambda g: g["nodes"][0].update(shape=[0], fields={"shape": [0]}), "must hold positive sizes"),
@@ -306,17 +312,17 @@ GRAPH_FORGERIES = {
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory):
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_network(every_operation(), tmp_path_factory.mktemp("network") / "net.elbowroom")
 
 
 @pytest.fixture
-def copy(stored, tmp_path):
+def copy(stored: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(stored, tmp_path / "copy.elbowroom"))
 
 
 @pytest.mark.parametrize("name", list(GRAPH_FORGERIES))
-def test_graphs_that_are_refused(copy, name):
+def test_graphs_that_are_refused(copy: Path, name: str) -> None:
     change, words = GRAPH_FORGERIES[name]
     edit_graph(copy, change)
     with pytest.raises(er.InputError, match=words) as refusal:
@@ -324,7 +330,7 @@ def test_graphs_that_are_refused(copy, name):
     assert "copy.elbowroom" in str(refusal.value)
 
 
-def test_an_edit_that_changes_nothing_is_read(copy, stored):
+def test_an_edit_that_changes_nothing_is_read(copy: Path, stored: Path) -> None:
     """The table above would pass if every edited file were refused."""
     edit_graph(copy, lambda graph: None)
     assert_same_network(load_network(copy), load_network(stored))
@@ -334,17 +340,17 @@ def test_an_edit_that_changes_nothing_is_read(copy, stored):
     assert network_hash(load_network(copy)) == network_hash(load_network(stored))
 
 
-def one_weight(entries):
+def one_weight(entries: dict[str, bytes]) -> None:
     data = bytearray(entries["parameters/3.weight.npy"])
     data[-8] ^= 1  # the last bit of the last number
     entries["parameters/3.weight.npy"] = bytes(data)
 
 
-def no_number(entries):
+def no_number(entries: dict[str, bytes]) -> None:
     entries["parameters/3.weight.npy"] = entries["parameters/3.weight.npy"][:-8] + struct.pack("<d", math.nan)
 
 
-def pickled(entries):
+def pickled(entries: dict[str, bytes]) -> None:
     """An array of objects, whose pickle would run code."""
     header = "{'descr': '|O', 'fortran_order': False, 'shape': (4, 1, 3, 2), }"
     size = len(entries["parameters/3.weight.npy"])
@@ -352,14 +358,14 @@ def pickled(entries):
     entries["parameters/3.weight.npy"] = data.ljust(size, b".")
 
 
-def renamed(entries):
+def renamed(entries: dict[str, bytes]) -> None:
     entries["../evil.npy"] = entries.pop("parameters/3.weight.npy")
 
 
 ARCHIVE_FORGERIES = {
     "one weight, one bit": (one_weight, "was changed: its content has the hash"),
     "NaN": (no_number, "weight holds NaN"),
-    "pickle": (pickled, "no array of float64"),
+    "pickle": (pickled, "not an array of float64"),
     "leaves the archive": (renamed, r"'\.\./evil\.npy' has a name that leaves"),
     "absolute": (lambda e: e.update({"/etc/passwd": b""}), "leaves the archive"),
     "backslash": (lambda e: e.update({"a\\b": b""}), "leaves the archive"),
@@ -377,7 +383,7 @@ ARCHIVE_FORGERIES = {
 
 
 @pytest.mark.parametrize("name", list(ARCHIVE_FORGERIES))
-def test_archives_that_are_refused(copy, name):
+def test_archives_that_are_refused(copy: Path, name: str) -> None:
     change, words = ARCHIVE_FORGERIES[name]
     edit_archive(copy, change)
     with pytest.raises(er.InputError, match=words) as refusal:
@@ -385,7 +391,7 @@ def test_archives_that_are_refused(copy, name):
     assert "copy.elbowroom" in str(refusal.value)
 
 
-def test_compressed_repeated_and_overlapping_entries_are_refused(copy):
+def test_compressed_repeated_and_overlapping_entries_are_refused(copy: Path) -> None:
     with zipfile.ZipFile(copy, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("bomb.npy", bytes(10**6))
     with pytest.raises(er.InputError, match=r"'bomb\.npy' is compressed"):
@@ -405,7 +411,7 @@ def test_compressed_repeated_and_overlapping_entries_are_refused(copy):
         load_network(copy)
 
 
-def damaged(good, rng, count):
+def damaged(good: bytes, rng: np.random.Generator, count: int) -> Iterator[bytes]:
     """Truncated at every kind of place, bits flipped, stretches overwritten, plain noise."""
     yield from (b"", b"garbage", good[:-1], good[: len(good) // 2], good[1:], good + b"x" if good[:1] != b"{" else b"{")
     for _ in range(count):
@@ -418,7 +424,7 @@ def damaged(good, rng, count):
         yield rng.bytes(300)
 
 
-def test_damaged_network_files(stored, tmp_path):
+def test_damaged_network_files(stored: Path, tmp_path: Path) -> None:
     path, good = tmp_path / "net.elbowroom", stored.read_bytes()
     right, read = network_hash(load_network(stored)), 0
     for data in damaged(good, np.random.default_rng(0), 40):
@@ -445,7 +451,7 @@ REGIONS = {
 }  # fmt: skip
 
 
-def assert_same(certs, again):
+def assert_same(certs: Certificates, again: Certificates) -> None:
     for field in dataclasses.fields(certs):
         left, right = getattr(certs, field.name), getattr(again, field.name)
         if isinstance(left, torch.Tensor):
@@ -459,14 +465,14 @@ def assert_same(certs, again):
 
 
 @pytest.mark.parametrize("name", list(REGIONS))
-def test_runs_survive(tmp_path, name):
+def test_runs_survive(tmp_path: Path, name: str) -> None:
     certs = er.certify(small(), points(), region=REGIONS[name])
     assert certs.certified.any()
     certs.save(tmp_path / "run")
     assert_same(certs, er.Certificates.load(tmp_path / "run"))
 
 
-def test_specifications_survive(tmp_path):
+def test_specifications_survive(tmp_path: Path) -> None:
     net, x = small(decision="min"), points()
     specs = [
         er.label_in([0, 2], 3, "min"),
@@ -481,7 +487,7 @@ def test_specifications_survive(tmp_path):
         assert again.spec_rows is not None and again.network.decision == "min"
 
 
-def test_every_status_survives(tmp_path):
+def test_every_status_survives(tmp_path: Path) -> None:
     net, x = small(), points(5).float()
     labels = net(x).argmax(1)
     labels[0] = (labels[0] + 1) % 3
@@ -492,7 +498,7 @@ def test_every_status_survives(tmp_path):
     assert_same(certs, er.Certificates.load(tmp_path))
 
 
-def test_a_run_of_images_in_several_parts(tmp_path, monkeypatch):
+def test_a_run_of_images_in_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_files, "PART_BYTES", 12_000)
     net = every_operation(dtype=torch.float32)
     x = torch.tensor(np.random.default_rng(0).normal(size=(8, 2, 6, 6)))
@@ -512,7 +518,7 @@ def test_a_run_of_images_in_several_parts(tmp_path, monkeypatch):
     assert files == ["network.elbowroom", "parts/part-00000.parquet", "run.json"]
 
 
-def test_how_parts_are_encoded(tmp_path):
+def test_how_parts_are_encoded(tmp_path: Path) -> None:
     er.certify(small(), points()).save(tmp_path)
     file = pq.ParquetFile(tmp_path / "parts" / "part-00000.parquet")
     assert file.schema_arrow.field("lower").type == pa.list_(pa.field("element", pa.float64(), nullable=False), N)
@@ -524,7 +530,7 @@ def test_how_parts_are_encoded(tmp_path):
     file.close()
 
 
-def test_the_checksum_is_the_documented_one(tmp_path):
+def test_the_checksum_is_the_documented_one(tmp_path: Path) -> None:
     """Written out here once more, from the description alone."""
     certs = er.certify(small(), points(), region=er.Box())
     certs.save(tmp_path)
@@ -547,7 +553,7 @@ def test_the_checksum_is_the_documented_one(tmp_path):
         assert {"status", "labels", "lower", "upper", "eps", "center", "margins"} <= set(row)
 
 
-def test_what_cannot_be_saved(tmp_path):
+def test_what_cannot_be_saved(tmp_path: Path) -> None:
     certs = er.certify(small(), points())
     with pytest.raises(er.InputError, match="do not know their network"):
         dataclasses.replace(certs, network=None).save(tmp_path)
@@ -566,7 +572,7 @@ def test_what_cannot_be_saved(tmp_path):
         er.certify(small(), points()).save(tmp_path / "file" / "run")
 
 
-def test_without_pyarrow(tmp_path, monkeypatch):
+def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certs = er.certify(small(), points())
     certs.save(tmp_path / "run")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -578,7 +584,7 @@ def test_without_pyarrow(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory):
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of two kinds: boxes, and a rotated shape with a specification of its own; 4 certificates each."""
     place = tmp_path_factory.mktemp("runs")
     er.certify(small(), points()).save(place / "box")
@@ -592,20 +598,20 @@ def saved(tmp_path_factory):
 
 
 @pytest.fixture
-def fresh(saved, tmp_path):
-    def of(name):
+def fresh(saved: Path, tmp_path: Path) -> Callable[..., Any]:
+    def of(name: str) -> Path:
         return Path(shutil.copytree(saved / name, tmp_path / name))
 
     return of
 
 
-def refused(run, words):
+def refused(run: Path, words: str) -> str:
     with pytest.raises(er.InputError, match=words) as refusal:
         er.Certificates.load(run)
     return str(refusal.value)
 
 
-def nudge(rows):
+def nudge(rows: list[Any]) -> None:
     """Changes the last row by as little as its type allows."""
     value = rows[-1]
     if isinstance(value, list):
@@ -625,7 +631,7 @@ FIELDS = (
 
 
 @pytest.mark.parametrize("column", [*FIELDS, "lower", "upper"])
-def test_a_changed_field_is_noticed(fresh, column):
+def test_a_changed_field_is_noticed(fresh: Callable[..., Any], column: str) -> None:
     run = fresh("box")
     edit_rows(run, column, lambda rows: None)
     er.Certificates.load(run)  # rewriting alone is no change
@@ -635,20 +641,20 @@ def test_a_changed_field_is_noticed(fresh, column):
 
 
 @pytest.mark.parametrize("column", ["eps", "center", "spec_rows", "spec_offset"])
-def test_a_changed_field_of_another_shape_is_noticed(fresh, column):
+def test_a_changed_field_of_another_shape_is_noticed(fresh: Callable[..., Any], column: str) -> None:
     run = fresh("oblique")
     edit_rows(run, column, nudge)
     refused(run, r"input 3 \(row 3\) was changed")
 
 
-def test_every_column_was_tried(saved):
+def test_every_column_was_tried(saved: Path) -> None:
     columns = {
         n for name in ("box", "oblique") for n in pq.read_schema(saved / name / "parts/part-00000.parquet").names
     }
     assert columns == {*FIELDS, "lower", "upper", "spec_rows", "spec_offset", "checksum"}
 
 
-def test_a_changed_checksum_is_noticed(fresh):
+def test_a_changed_checksum_is_noticed(fresh: Callable[..., Any]) -> None:
     run = fresh("box")
     edit_rows(run, "checksum", lambda rows: rows.reverse())
     refused(run, r"input 0 \(row 0\) was changed")
@@ -667,7 +673,7 @@ CLAIM_FORGERIES = {
 
 
 @pytest.mark.parametrize("name", list(CLAIM_FORGERIES))
-def test_a_changed_claim_is_noticed(fresh, name):
+def test_a_changed_claim_is_noticed(fresh: Callable[..., Any], name: str) -> None:
     run = fresh("oblique")
     edit_run(run, CLAIM_FORGERIES[name], seal=False)
     assert "run.json was changed" in refused(run, "does not match its checksum")
@@ -675,7 +681,7 @@ def test_a_changed_claim_is_noticed(fresh, name):
     refused(run, r"part-00000\.parquet belongs to another run|margins' holds|content of spec_group does not match")
 
 
-def nested(depth):
+def nested(depth: int) -> Any:
     return [nested(depth - 1)] if depth else 0
 
 
@@ -734,7 +740,7 @@ RUN_FORGERIES = {
 
 
 @pytest.mark.parametrize("name", list(RUN_FORGERIES))
-def test_runs_that_are_refused(fresh, name):
+def test_runs_that_are_refused(fresh: Callable[..., Any], name: str) -> None:
     change, words = RUN_FORGERIES[name]
     run = fresh("box")
     edit_run(run, lambda r: None)
@@ -743,7 +749,7 @@ def test_runs_that_are_refused(fresh, name):
     assert str(run) in refused(run, words)
 
 
-def test_settings_a_forger_may_not_invent(tmp_path):
+def test_settings_a_forger_may_not_invent(tmp_path: Path) -> None:
     """Sealed by our own writer's parts: what the settings may say is checked by itself."""
     certs = er.certify(small(), points())
     for name, value in (
@@ -758,7 +764,7 @@ def test_settings_a_forger_may_not_invent(tmp_path):
             dataclasses.replace(certs, settings={**certs.settings, name: value}).save(tmp_path)
 
 
-def test_another_network_is_noticed(fresh):
+def test_another_network_is_noticed(fresh: Callable[..., Any]) -> None:
     run = fresh("box")
     edit_archive(run / "network.elbowroom", lambda e: e.update({"parameters/1.bias.npy": flip(e)}))
     refused(run, r"network\.elbowroom was changed: its content has the hash")
@@ -768,18 +774,18 @@ def test_another_network_is_noticed(fresh):
     refused(run, r"network\.elbowroom is missing")
 
 
-def flip(entries):
+def flip(entries: dict[str, bytes]) -> bytes:
     data = bytearray(entries["parameters/1.bias.npy"])
     data[-8] ^= 1
     return bytes(data)
 
 
-def test_shared_arrays_are_guarded(fresh):
+def test_shared_arrays_are_guarded(fresh: Callable[..., Any]) -> None:
     run = fresh("shared")
     er.Certificates.load(run)
 
-    def turn(name):
-        def change(entries):
+    def turn(name: str) -> Callable[..., Any]:
+        def change(entries: dict[str, bytes]) -> None:
             data = bytearray(entries[name])
             data[-1] ^= 0x80  # a sign
             entries[name] = bytes(data)
@@ -797,7 +803,7 @@ def test_shared_arrays_are_guarded(fresh):
     refused(run, r"shared\.npz is missing")
 
 
-def test_parts_of_another_run_are_noticed(fresh):
+def test_parts_of_another_run_are_noticed(fresh: Callable[..., Any]) -> None:
     run, other = fresh("box"), fresh("oblique")
     shutil.copy(other / "parts" / "part-00000.parquet", run / "parts" / "part-00000.parquet")
     refused(run, r"the column 'spec_rows' is unknown")
@@ -806,7 +812,7 @@ def test_parts_of_another_run_are_noticed(fresh):
     refused(run, r"part-00000\.parquet belongs to another run or another place in it: it states another claim")
 
 
-def test_parts_in_another_place_are_noticed(tmp_path, monkeypatch):
+def test_parts_in_another_place_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_files, "PART_BYTES", 1)
     er.certify(small(), points()).save(tmp_path)
     first, second = (tmp_path / "parts" / f"part-0000{k}.parquet" for k in range(2))
@@ -814,7 +820,7 @@ def test_parts_in_another_place_are_noticed(tmp_path, monkeypatch):
     refused(tmp_path, r"part-00001\.parquet belongs to another run or another place in it: it states another part")
 
 
-def test_what_is_there_of_an_incomplete_run(tmp_path, monkeypatch):
+def test_what_is_there_of_an_incomplete_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_files, "PART_BYTES", 1)
     certs = er.certify(small(), points())
     certs.save(tmp_path)
@@ -831,7 +837,7 @@ def test_what_is_there_of_an_incomplete_run(tmp_path, monkeypatch):
     assert er.Certificates.load(tmp_path).missing == 4
 
 
-def test_numbers_in_a_data_set_survive(tmp_path):
+def test_numbers_in_a_data_set_survive(tmp_path: Path) -> None:
     certs = dataclasses.replace(er.certify(small(), points()), index=torch.tensor([7, 1, 0, 9]))
     certs.save(tmp_path)
     assert_same(certs, er.Certificates.load(tmp_path))
@@ -842,13 +848,13 @@ def test_numbers_in_a_data_set_survive(tmp_path):
         dataclasses.replace(certs, index=torch.ones(4)).save(tmp_path)
 
 
-def rewrite(run, change):
+def rewrite(run: Path, change: Callable[..., Any]) -> None:
     path = run / "parts" / "part-00000.parquet"
     table = pq.read_table(path)
     write_table(change(table), path)
 
 
-def test_columns_of_other_types_are_refused(fresh):
+def test_columns_of_other_types_are_refused(fresh: Callable[..., Any]) -> None:
     run = fresh("box")
     rewrite(run, lambda t: t.append_column("extra", pa.array([1] * 4)))
     refused(run, "the column 'extra' is unknown")
@@ -869,7 +875,7 @@ def test_columns_of_other_types_are_refused(fresh):
 
 
 @pytest.mark.parametrize("name", ["run.json", "shared.npz", "parts/part-00000.parquet"])
-def test_damaged_runs(fresh, name):
+def test_damaged_runs(fresh: Callable[..., Any], name: str) -> None:
     run = fresh("shared")
     right = er.Certificates.load(run)
     good = (run / name).read_bytes()
@@ -890,18 +896,18 @@ def test_damaged_runs(fresh, name):
     refused(run, r"damaged|cannot be read")
 
 
-def test_no_run_at_all(tmp_path):
+def test_no_run_at_all(tmp_path: Path) -> None:
     refused(tmp_path, "holds no run: run.json is missing")
     refused(tmp_path / "nowhere", "holds no run")
     (tmp_path / "run.json").write_text("[]")
     refused(tmp_path, "no JSON object")
 
 
-def test_a_failed_write_leaves_no_half_file(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save_network(small(), tmp_path / "net.elbowroom")
     before = path.read_bytes()
 
-    def full(*_):
+    def full(*_: Path) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)

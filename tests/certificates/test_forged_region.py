@@ -2,23 +2,25 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import elbowroom as er
+from elbowroom.certificates.result import Certificates
 from elbowroom.commands import app as cli
 from elbowroom.network import operations as ops
 from elbowroom.report.digits import at_most
 
 
-def run(*arguments):
+def run(*arguments: int | Path | str) -> Result:
     return CliRunner().invoke(cli.app, [*map(str, arguments)], env={"COLUMNS": "120", "NO_COLOR": "1"})
 
 
 @pytest.fixture(scope="module")
-def cross():
+def cross() -> Certificates:
     """An l1 region of a linear network: the box of the same extents holds corners that decide otherwise."""
     weight = torch.tensor([[1.0, 1, 1, 1], [0, 0, 0, 0]])
     net = er.load(er.Network.chain((4,), [ops.Linear(weight, torch.tensor([-1.0, 0]))]), features=list("abcd"))
@@ -30,12 +32,12 @@ def cross():
 @pytest.mark.parametrize(
     "name", ["Box", "Uniform", "Box(asymmetric)", "Ellipsoid", "Oblique(L1)", "L1, of half-widths"]
 )
-def test_an_l1_region_is_called_by_no_other_name(cross, name, tmp_path):
+def test_an_l1_region_is_called_by_no_other_name(cross: Certificates, name: str, tmp_path: Path) -> None:
     with pytest.raises(er.InputError, match="settings: region"):
         dataclasses.replace(cross, settings={**cross.settings, "region": name}).save(tmp_path)
 
 
-def test_margins_and_ratios_of_a_file_are_statements(cross, tmp_path):
+def test_margins_and_ratios_of_a_file_are_statements(cross: Certificates, tmp_path: Path) -> None:
     """The regions are as certified; what the run says of the search besides is invented."""
     said = {"margins": cross.margins * 0 + 1000, "ratio": cross.ratio * 0 + 50.0, "uniform": cross.uniform * 0 + 7}
     dataclasses.replace(cross, **said).save(tmp_path)

@@ -1,24 +1,26 @@
 """A field of the certificates is declared once: whatever is declared is saved, read, cut, joined, checked and blank as
 it should be, fields that this test alone declares included."""
-# ruff: noqa: RUF009 (`column` makes a field; it is no default)
 
+# ruff: noqa: RUF009 (`column` makes a field; it is no default)
 import dataclasses
 import functools
 import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from torch import Tensor
 
 import elbowroom as er
 from elbowroom.certificates import parts
 from elbowroom.certificates.pages import Odd
-from elbowroom.certificates.result import sizes_of
+from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import (
     FINITE,
     ROLES,
@@ -60,13 +62,13 @@ class Richer(er.Certificates):
 
 
 @functools.cache
-def plain():
+def plain() -> Certificates:
     certs = er.certify(NET, X, domain=(-1, 1))
     assert certs.certified.any()
     return certs
 
 
-def richer(**more):
+def richer(**more: Tensor | tuple[Any, ...] | None) -> Richer:
     rows = blank_rows(Richer, sizes_of(NET, None), X, {"boxes", "categories", "trees"})
     lengths = [3, 0, 6, 1, 0]
     new = {
@@ -83,7 +85,7 @@ def richer(**more):
     return dataclasses.replace(found, **more)
 
 
-def same(a, b):
+def same(a: str | Tensor | tuple[Any, ...] | None, b: str | Tensor | tuple[Any, ...] | None) -> bool:
     """To the last bit."""
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(same, a, b))
@@ -92,7 +94,7 @@ def same(a, b):
     return a == b
 
 
-def assert_same(a, b):
+def assert_same(a: Richer, b: Richer) -> None:
     assert type(a) is type(b)
     for name in declared(type(a)):
         assert same(getattr(a, name), getattr(b, name)), name
@@ -101,7 +103,7 @@ def assert_same(a, b):
 # --- what is declared
 
 
-def test_every_field_is_declared():
+def test_every_field_is_declared() -> None:
     beside = {"settings", "network", "missing"}  # what all certificates have in common, and is no column
     assert {f.name for f in dataclasses.fields(er.Certificates)} == {*declared(er.Certificates), *beside}
     for name, c in declared(er.Certificates).items():
@@ -110,12 +112,12 @@ def test_every_field_is_declared():
 
 
 @pytest.mark.parametrize(("kind", "role"), [("float32", "claim"), ("float64", "rumour")])
-def test_there_are_no_other_kinds_and_roles(kind, role):
+def test_there_are_no_other_kinds_and_roles(kind: str, role: str) -> None:
     with pytest.raises(ValueError, match=r"no kind|no role"):
         column(kind, "b", role=role)
 
 
-def test_inputs_without_a_certificate():
+def test_inputs_without_a_certificate() -> None:
     """Declared, and what `certify` gives, are the same."""
     x = X.clone()
     x[0, 0], x[1, 1] = math.nan, 7.0
@@ -134,16 +136,16 @@ def test_inputs_without_a_certificate():
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory):
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return richer().save(tmp_path_factory.mktemp("rich") / "run")
 
 
 @pytest.fixture
-def run(saved, tmp_path):
+def run(saved: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(saved, tmp_path / "run"))
 
 
-def test_new_fields_are_saved_and_read(saved):
+def test_new_fields_are_saved_and_read(saved: Path) -> None:
     assert_same(Richer.load(saved), richer())
     names = pq.read_schema(saved / PART).names
     assert names == [*(n for n in columns(Richer, {"boxes", "categories", "trees"}) if n != "chosen"), "checksum"]
@@ -152,7 +154,7 @@ def test_new_fields_are_saved_and_read(saved):
         er.Certificates.load(saved)  # which do not know them
 
 
-def test_new_fields_in_several_parts(tmp_path, monkeypatch):
+def test_new_fields_in_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("elbowroom.certificates.store.PART_BYTES", 2000)
     assert len(list((richer().save(tmp_path) / "parts").iterdir())) > 1
     assert_same(Richer.load(tmp_path), richer())
@@ -161,12 +163,12 @@ def test_new_fields_in_several_parts(tmp_path, monkeypatch):
     assert nothing.missing == 5 and nothing.betas == () and nothing.allowed.shape == (0, N)
 
 
-def test_parts_that_are_not_there(tmp_path):
+def test_parts_that_are_not_there(tmp_path: Path) -> None:
     certs = richer(allowed=None, chosen=None, betas=None, nodes=None, marks=None)
     assert_same(Richer.load(certs.save(tmp_path)), certs)
 
 
-def test_new_fields_are_cut_and_joined():
+def test_new_fields_are_cut_and_joined() -> None:
     certs = richer()
     pieces = [certs.rows(0, 2), certs.rows(2, 3), certs.rows(3, 5)]
     assert pieces[1].note == ("é" * 5,) and len(pieces[1].betas[0]) == 6 and len(pieces[0].chosen) == 1
@@ -174,16 +176,17 @@ def test_new_fields_are_cut_and_joined():
     assert joined(pieces[:1]) is pieces[0]
 
 
-def test_what_stood_for_all_of_some_stands_for_those_alone():
+def test_what_stood_for_all_of_some_stands_for_those_alone() -> None:
     certs = richer()
-    other = dataclasses.replace(certs.rows(2, 5), chosen=~certs.chosen)
+    some: Any = certs.rows(2, 5)
+    other = dataclasses.replace(some, chosen=~certs.chosen)
     both = joined([certs.rows(0, 2), other])
     both.must_fit(NET)
     assert both.chosen.shape == (5, N) and same(both.chosen[:2].clone(), certs.chosen.expand(2, N).clone())
     assert same(both.chosen[4].clone(), ~certs.chosen[0]) and len(both.lowest) == 1
 
 
-def test_new_fields_travel_between_processes():
+def test_new_fields_travel_between_processes() -> None:
     certs = richer()
     content = transport.packed(certs)
     assert all(isinstance(entry, np.ndarray) for entry in content["betas"])
@@ -208,7 +211,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", list(WRONG))
-def test_what_does_not_fit_is_not_saved(tmp_path, name):
+def test_what_does_not_fit_is_not_saved(tmp_path: Path, name: str) -> None:
     change, words = WRONG[name]
     with pytest.raises(er.InputError, match=words):
         richer(**change).save(tmp_path)
@@ -217,7 +220,7 @@ def test_what_does_not_fit_is_not_saved(tmp_path, name):
 # --- checksums
 
 
-def nudged(value):
+def nudged(value: Any) -> Any:
     """Changed as little as can be."""
     if isinstance(value, list):
         return [*value[:-1], nudged(value[-1])]
@@ -232,17 +235,17 @@ PER_ROW = [name for name, c in declared(Richer).items() if c.per_input and not c
 
 
 @pytest.mark.parametrize("name", PER_ROW)
-def test_a_changed_value_is_noticed(run, name):
+def test_a_changed_value_is_noticed(run: Path, name: str) -> None:
     row = 3 if name != "marks" else 0  # the last with entries
     edit_rows(run, name, lambda rows: rows.__setitem__(row, nudged(rows[row])))
     with pytest.raises(er.InputError, match=rf"\(row {row}\) was changed: it does not match its checksum"):
         Richer.load(run)
 
 
-def test_an_entry_that_moves_to_the_next_row_is_noticed(run):
+def test_an_entry_that_moves_to_the_next_row_is_noticed(run: Path) -> None:
     """The numbers one after the other are the same; the rows are not."""
 
-    def change(rows):
+    def change(rows: list[list[float]]) -> None:
         rows[1], rows[2] = rows[2][:1], rows[2][1:]
 
     edit_rows(run, "betas", change)
@@ -254,7 +257,7 @@ SHARED = [name for name, c in declared(Richer).items() if c.shareable or not c.p
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_a_changed_value_that_all_share_is_noticed(tmp_path, name):
+def test_a_changed_value_that_all_share_is_noticed(tmp_path: Path, name: str) -> None:
     spec = er.linear_specification(torch.eye(3), torch.ones(3) * 9)
     region = er.Oblique(BASIS) if name == "basis" else er.Box()
     certs = er.certify(NET, X, spec=spec, region=region, domain=(-1, 1))
@@ -263,7 +266,7 @@ def test_a_changed_value_that_all_share_is_noticed(tmp_path, name):
     run = Richer(**vars(certs), **own, chosen=torch.ones(1, N, dtype=torch.bool)).save(tmp_path)
     Richer.load(run)
 
-    def change(entries):
+    def change(entries: dict[str, bytes]) -> None:
         data = bytearray(entries[f"{name}.npy"])
         data[-8] ^= 1  # the last bit of a number; a boolean
         entries[f"{name}.npy"] = bytes(data)
@@ -279,7 +282,7 @@ def test_a_changed_value_that_all_share_is_noticed(tmp_path, name):
 # --- lists that differ in length are no way to fill a memory
 
 
-def test_lists_without_end(run):
+def test_lists_without_end(run: Path) -> None:
     """A few bytes say that a row has millions of entries, or that there are millions of rows without any."""
     table = pq.read_table(run / PART)
     at = table.schema.get_field_index("betas")
@@ -289,11 +292,11 @@ def test_lists_without_end(run):
             table.set_column(at, table.schema.field(at), column_), run / PART, compression="zstd", use_dictionary=False
         )
         assert (run / PART).stat().st_size < 50_000
-        with pytest.raises(er.InputError, match="the pages of the column 'betas' do not speak of 5 to 30 values"):
+        with pytest.raises(er.InputError, match="the pages of the column 'betas' do not hold 5 to 30 values"):
             Richer.load(run)
 
 
-def test_a_list_longer_than_declared(run):
+def test_a_list_longer_than_declared(run: Path) -> None:
     """Within what all rows may take together, but not within what one may."""
     edit_rows(run, "betas", lambda rows: rows.__setitem__(2, [1.0] * 7))
     edit_rows(run, "checksum", lambda rows: rows.__setitem__(slice(None), sums(run)))
@@ -301,7 +304,7 @@ def test_a_list_longer_than_declared(run):
         Richer.load(run)
 
 
-def sums(run):
+def sums(run: Path) -> list[bytes]:
     opened = Run.open(run, Richer)
     cells = parts.cells_of(columns(Richer, opened.claim["has"]), sizes_of(NET, None), opened.claim["shared"])
     table = pq.read_table(run / PART)
@@ -310,7 +313,7 @@ def sums(run):
     return parts.row_checksums(rows, cells, digest(opened.claim))
 
 
-def test_pages_of_lists_are_counted():
+def test_pages_of_lists_are_counted() -> None:
     cells = {"a": parts.Cell("float64", 6, True)}
     for values, good in ((4, False), (5, True), (30, True), (31, False)):
         found = {"a": parts.Unpacked(values, 8), "checksum": parts.Unpacked(5, 160)}
@@ -324,7 +327,7 @@ def test_pages_of_lists_are_counted():
         parts._refuse_bombs(found, cells, 5)
 
 
-def test_damaged_lists(saved, tmp_path):
+def test_damaged_lists(saved: Path, tmp_path: Path) -> None:
     """Bits of a file turned that has no checksums of pages, and so the lengths of lists as well: refused in words, or
     nothing that matters was hit."""
     right, run, rng = Richer.load(saved), Path(shutil.copytree(saved, tmp_path / "run")), np.random.default_rng(0)
@@ -343,7 +346,7 @@ def test_damaged_lists(saved, tmp_path):
     assert refused > DAMAGES / 4
 
 
-def test_sizes_that_run_json_invents(run):
+def test_sizes_that_run_json_invents(run: Path) -> None:
     """Lists count for what they may take, so that no part is larger than it may be."""
     claim = Run.open(run, Richer).claim
     each = parts.bytes_per_row(parts.cells_of(columns(Richer, claim["has"]), sizes_of(NET, None), claim["shared"]))
@@ -356,6 +359,6 @@ def test_sizes_that_run_json_invents(run):
         Richer.load(run)
 
 
-def test_a_column_says_what_it_is():
+def test_a_column_says_what_it_is() -> None:
     c = declared(Richer)["betas"]
     assert isinstance(c, Column) and c.most == 6 and c.in_tuple and c.per_input and not c.shareable

@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,21 +49,21 @@ PART = "parts/part-00000.parquet"
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory):
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     net = mlp(np.random.default_rng(0), [3, 6, 3], ops.ReLU())
     certs = er.certify(net, torch.tensor(np.random.default_rng(0).uniform(-1, 1, size=(4, 3))))
     assert certs.certified.any()
     return certs.save(tmp_path_factory.mktemp("run") / "good")
 
 
-def in_a_process(good, bomb):
+def in_a_process(good: Path, bomb: Path) -> tuple[str, float]:
     """What is said of a run, and by how many MiB reading it makes a process grow."""
     done = subprocess.run([sys.executable, "-c", _READ, good, bomb], capture_output=True, text=True, check=True)
     *said, grown = done.stdout.splitlines()
     return "\n".join(said), int(grown) / 1024
 
 
-def forged(good, tmp_path, change, **options):
+def forged(good: Path, tmp_path: Path, change: Callable[..., Any], **options: list[str]) -> Path:
     """The run with another table for its part, written with `options`."""
     bomb = tmp_path / "bomb"
     (bomb / "parts").mkdir(parents=True)
@@ -73,7 +75,7 @@ def forged(good, tmp_path, change, **options):
     return bomb
 
 
-def with_text(table, column, texts):
+def with_text(table: Any, column: str, texts: list[str]) -> Any:
     at = table.schema.get_field_index(column)
     return table.set_column(at, table.schema.field(at), pa.array(texts, type=pa.string()))
 
@@ -81,23 +83,23 @@ def with_text(table, column, texts):
 LONG = "no " * (_HUGE // 3)
 
 
-def test_one_long_text(good, tmp_path):
+def test_one_long_text(good: Path, tmp_path: Path) -> None:
     bomb = forged(good, tmp_path, lambda t: with_text(t, "message", ["", "", "", LONG]))
     said, grown = in_a_process(good, bomb)
     assert f"the column 'message' unpacks to {len(LONG) + 16:,} bytes, more than 4 rows need" in said
     assert grown < 24
 
 
-def test_one_long_text_for_all_rows(good, tmp_path):
+def test_one_long_text_for_all_rows(good: Path, tmp_path: Path) -> None:
     bomb = forged(good, tmp_path, lambda t: with_text(t, "message", [LONG] * 4), use_dictionary=["message"])
     said, grown = in_a_process(good, bomb)
     assert "the column 'message' is packed in a way that this program does not write" in said and grown < 24
 
 
-def test_lists_longer_than_they_say(good, tmp_path):
+def test_lists_longer_than_they_say(good: Path, tmp_path: Path) -> None:
     """In the file a list of three numbers and one of millions are of one type: only the footer's schema tells them."""
 
-    def change(table):
+    def change(table: Any) -> Any:
         stated = pq.ParquetFile(good / PART).metadata.metadata[b"ARROW:schema"]
         schema = table.schema.with_metadata({**table.schema.metadata, b"ARROW:schemX": stated})
         at = schema.get_field_index("x")
@@ -112,10 +114,10 @@ def test_lists_longer_than_they_say(good, tmp_path):
     content = (bomb / PART).read_bytes().replace(b"ARROW:schema", b"ARROW:schemY")
     (bomb / PART).write_bytes(content.replace(b"ARROW:schemX", b"ARROW:schema"))
     said, grown = in_a_process(good, bomb)
-    assert "the pages of the column 'x' do not speak of 12 values" in said and grown < 24
+    assert "the pages of the column 'x' do not hold 12 values" in said and grown < 24
 
 
-def test_columns_under_other_names(good, tmp_path):
+def test_columns_under_other_names(good: Path, tmp_path: Path) -> None:
     """pyarrow finds a column by its place, whatever the footer calls its pages."""
     bomb = forged(good, tmp_path, lambda t: with_text(t, "message", ["", "", "", "no " * 10**5]))
     content = (bomb / PART).read_bytes()
@@ -123,11 +125,11 @@ def test_columns_under_other_names(good, tmp_path):
     assert content.count(path) == 1
     (bomb / PART).write_bytes(content.replace(path, path[:-1] + b"X"))
     assert len(pq.read_table(bomb / PART).column("message")[3].as_py()) == 300_000
-    with pytest.raises(er.InputError, match="its footer speaks of other columns than its schema"):
+    with pytest.raises(er.InputError, match="its footer has other columns than its schema"):
         er.Certificates.load(bomb)
 
 
-def test_files_that_are_too_long(good, tmp_path):
+def test_files_that_are_too_long(good: Path, tmp_path: Path) -> None:
     bomb = forged(good, tmp_path, lambda t: t)
     with open(bomb / PART, "ab") as file:
         file.write(bytes(10**6))
@@ -140,7 +142,7 @@ def test_files_that_are_too_long(good, tmp_path):
 
 
 @pytest.mark.parametrize("name", [PART, "network.elbowroom", "run.json", "lock"])
-def test_pipes_are_not_waited_for(good, tmp_path, name):
+def test_pipes_are_not_waited_for(good: Path, tmp_path: Path, name: str) -> None:
     """In whose place a folder from elsewhere may have one, and which nobody writes into."""
     bomb = forged(good, tmp_path, lambda t: t)
     (bomb / name).unlink(missing_ok=True)
@@ -149,17 +151,17 @@ def test_pipes_are_not_waited_for(good, tmp_path, name):
         [sys.executable, "-m", "elbowroom", "status" if name == "lock" else "check", bomb],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert done.returncode == (0 if name == "lock" else 2) and ("it is no file" in done.stderr) == (name != "lock")
+    assert done.returncode == (0 if name == "lock" else 2) and ("it is not a file" in done.stderr) == (name != "lock")
 
 
-def test_runs_without_end(good, tmp_path):
+def test_runs_without_end(good: Path, tmp_path: Path) -> None:
     """A million million parts of which one is there."""
     bomb = forged(good, tmp_path, lambda t: t)
     edit_run(bomb, lambda r: r["plan"].update(inputs=(1 << 40) - 1, part_rows=1))
     assert Run.open(bomb).finished() == [0]
 
 
-def test_long_messages_are_cut(good, tmp_path):
+def test_long_messages_are_cut(good: Path, tmp_path: Path) -> None:
     certs = er.Certificates.load(good)
     text = "é" * 1500
     longer = er.Certificates(**{**vars(certs), "message": (text, "short", "", "")})
@@ -167,7 +169,7 @@ def test_long_messages_are_cut(good, tmp_path):
     assert again.message == (text[:1000], "short", "", "") and len(text[:1000].encode()) == parts.TEXT_BYTES
 
 
-def test_what_a_part_may_hold(good, monkeypatch, tmp_path):
+def test_what_a_part_may_hold(good: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     certs = er.Certificates.load(good)
     each = parts.bytes_per_row(files.cells_of(json.loads((good / "run.json").read_text())["claim"], er.Certificates))
     monkeypatch.setattr(files, "PART_BYTES", 2 * each)
@@ -183,7 +185,7 @@ def test_what_a_part_may_hold(good, monkeypatch, tmp_path):
 # --- the headers of pages, read here
 
 
-def test_what_pages_hold(good, tmp_path):
+def test_what_pages_hold(good: Path, tmp_path: Path) -> None:
     """As pyarrow states it, for a file of several row groups and pages."""
     table = pa.table({"a": np.arange(5000.0), "b": ["x" * (k % 7) for k in range(5000)]})
     path = tmp_path / "some.parquet"
@@ -199,7 +201,7 @@ def test_what_pages_hold(good, tmp_path):
     assert everything["x"].values == 12 and everything["checksum"] == Unpacked(4, 128)
 
 
-def number(value):
+def number(value: int) -> bytes:
     value, out = value << 1, bytearray()  # zigzag, of what is not negative
     while value > 127:
         out.append(value & 127 | 128)
@@ -207,11 +209,11 @@ def number(value):
     return bytes([*out, value])
 
 
-def field(step, kind, content):
+def field(step: int, kind: int, content: bytes) -> bytes:
     return bytes([step << 4 | kind]) + content
 
 
-def a_file(header, packed=b"", values=3, **more):
+def a_file(header: bytes, packed: bytes = b"", values: int = 3, **more: Any) -> bytes:
     """One column with one page, whose header is given in bytes."""
     page = header + packed
     column = field(3, 9, bytes([1 << 4 | 8]) + b"\x01x") + field(1, 5, number(6)) + field(1, 6, number(values))
@@ -223,13 +225,15 @@ def a_file(header, packed=b"", values=3, **more):
     return b"PAR1" + page + footer + len(footer).to_bytes(4, "little") + b"PAR1"
 
 
-def a_page(kind=0, whole=24, packed=0, count=3, encoding=0, also=b""):
+def a_page(
+    kind: int = 0, whole: int = 24, packed: int = 0, count: int = 3, encoding: int = 0, also: bytes = b""
+) -> bytes:
     inner = field(1, 5, number(count)) + field(1, 5, number(encoding)) + b"\0"
     outer = field(1, 5, number(kind)) + field(1, 5, number(whole)) + field(1, 5, number(packed))
     return outer + also + field(2, 12, inner) + b"\0"
 
 
-def test_headers_by_hand():
+def test_headers_by_hand() -> None:
     assert unpacked(a_file(a_page())) == {"x": Unpacked(3, 24)}
     assert unpacked(a_file(a_page(packed=5), b"abcde")) == {"x": Unpacked(3, 24)}
 
@@ -249,13 +253,13 @@ HEADERS = {
     "column beyond the file": (a_file(a_page(), size=10**6), "out of range"),
     "header beyond its column": (a_file(a_page(), size=3), "cut short"),
     "no page": (a_file(b"\0"), "a page of a kind"),
-    "no footer": (b"PAR1" + (1 << 20).to_bytes(4, "little") + b"PAR1", "no Parquet file"),
-    "nothing": (b"", "no Parquet file"),
+    "no footer": (b"PAR1" + (1 << 20).to_bytes(4, "little") + b"PAR1", "not a Parquet file"),
+    "nothing": (b"", "not a Parquet file"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(HEADERS))
-def test_headers_that_are_refused(name):
+def test_headers_that_are_refused(name: str) -> None:
     data, words = HEADERS[name]
     with pytest.raises(Odd, match=words):
         unpacked(data)
@@ -263,7 +267,7 @@ def test_headers_that_are_refused(name):
 
 @cases(8)
 @given(data=st.data())
-def test_damaged_headers_are_refused_in_words(good, data):
+def test_damaged_headers_are_refused_in_words(good: Path, data: st.DataObject) -> None:
     """Whatever bytes there are: an answer, or `Odd`; in a moment."""
     content = bytearray((good / PART).read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
@@ -275,7 +279,7 @@ def test_damaged_headers_are_refused_in_words(good, data):
             unpacked(attempt)
 
 
-def test_no_part_is_a_file_of_another_kind(good, tmp_path):
+def test_no_part_is_a_file_of_another_kind(good: Path, tmp_path: Path) -> None:
     bomb = forged(good, tmp_path, lambda t: t)
     Path(bomb / PART).write_bytes(b"PAR1" * 1000)
     with pytest.raises(er.InputError, match=r"part-00000\.parquet is damaged"):

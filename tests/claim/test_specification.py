@@ -1,8 +1,12 @@
 """What must stay true of the outputs: odd arguments are one clear error, never a traceback nor another claim."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import elbowroom as er
 from elbowroom.errors import InputError
@@ -13,7 +17,7 @@ OUTPUTS = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=torch.float64
 
 
 @pytest.mark.parametrize("tol", [0.5, [0.5, 0.25], np.array([0.5, 0.25]), torch.full((3, 2), 0.5), torch.ones(1, 2)])
-def test_outputs_within(tol):
+def test_outputs_within(tol: Any) -> None:
     spec = er.outputs_within(OUTPUTS, tol)
     wide = torch.as_tensor(tol, dtype=torch.float64).expand(3, 2)
     assert torch.allclose(spec.margins(OUTPUTS), torch.cat([wide, wide], 1))
@@ -36,12 +40,12 @@ def test_outputs_within(tol):
         (None, "must be numbers"),
     ],
 )
-def test_tolerances_that_are_refused(tol, words):
+def test_tolerances_that_are_refused(tol: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         er.outputs_within(OUTPUTS, tol)
 
 
-def test_outputs_that_are_refused():
+def test_outputs_that_are_refused() -> None:
     for outputs in (torch.ones(3), torch.ones(1, 2, 3), "two"):
         with pytest.raises(InputError, match="outputs"):
             er.outputs_within(outputs, 0.1)
@@ -65,12 +69,12 @@ def test_outputs_that_are_refused():
         (torch.ones(2, 3), torch.tensor([0.0, torch.inf]), "finite"),
     ],
 )
-def test_rows_that_are_refused(rows, offset, words):
+def test_rows_that_are_refused(rows: Any, offset: float | str | Tensor | None, words: str) -> None:
     with pytest.raises(InputError, match=words):
         er.linear_specification(rows, offset)
 
 
-def test_linear_rows():
+def test_linear_rows() -> None:
     spec = er.linear_specification([[1.0, -1.0]], [0.5])
     assert spec.margins(OUTPUTS).tolist() == [[-0.5]] * 3
     each = er.linear_specification([[1.0, -1.0]], torch.tensor([[0.5], [2.0], [3.0]]))
@@ -93,32 +97,34 @@ def test_linear_rows():
         (None, "whole numbers"),
     ],
 )
-def test_sets_of_classes_that_are_refused(allowed, words):
+def test_sets_of_classes_that_are_refused(allowed: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         er.label_in(allowed, 3)
 
 
 @pytest.mark.parametrize("allowed", [[2, 0], {0, 2}, np.array([0, 2]), torch.tensor([2, 0, 2])])
-def test_a_set_of_classes(allowed):
+def test_a_set_of_classes(allowed: Any) -> None:
     outputs = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.5], [0.0, 1.0, 2.0]], dtype=torch.float64)
     assert (er.label_in(allowed, 3).margins(outputs) > 0).flatten().tolist() == [True, False, True]
 
 
-def test_decisions_that_are_unknown():
+def test_decisions_that_are_unknown() -> None:
     for make in (lambda: er.label_in([0], 3, "largest"), lambda: er.label_stays(torch.tensor([0]), 3, "largest")):
         with pytest.raises(InputError, match='decision must be "max" or "min"'):
             make()
 
 
 @pytest.mark.parametrize("labels", [torch.tensor([[0]]), torch.tensor([0.5]), torch.tensor([True]), [0], "a"])
-def test_labels_that_are_refused(labels):
+def test_labels_that_are_refused(labels: list[int] | str | Tensor) -> None:
     with pytest.raises(InputError, match="labels must be"):
         er.label_stays(labels, 3)
 
 
 @pytest.mark.parametrize("decision", ["max", "min"])
 @pytest.mark.parametrize("make", [lambda d: er.label_in([0], 2, d), lambda d: er.label_stays(torch.tensor([0]), 2, d)])
-def test_specifications_about_decisions_are_for_networks_that_decide_so(decision, make):
+def test_specifications_about_decisions_are_for_networks_that_decide_so(
+    decision: str, make: Callable[..., Any]
+) -> None:
     """By the smallest output, "the label stays in T" is the reverse of what it is by the largest."""
     net = Network.chain((2,), [ops.Linear(torch.eye(2))], decision)
     x = torch.tensor([[3.0, 1.0]]) if decision == "max" else torch.tensor([[1.0, 3.0]])
@@ -131,7 +137,7 @@ def test_specifications_about_decisions_are_for_networks_that_decide_so(decision
                 ask(wrong)
 
 
-def test_specifications_about_outputs_are_for_all_networks():
+def test_specifications_about_outputs_are_for_all_networks() -> None:
     for decision in ("max", "min"):
         net = Network.chain((2,), [ops.Linear(torch.eye(2))], decision)
         x = torch.tensor([[3.0, 1.0]])

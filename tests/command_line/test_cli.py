@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -21,7 +22,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
 
 
-def test_help_is_quick():
+def test_help_is_quick() -> None:
     before = os.times()
     shown = run("--help")
     after = os.times()
@@ -31,7 +32,7 @@ def test_help_is_quick():
     assert 0 < used < 0.5
 
 
-def test_help_imports_nothing_heavy():
+def test_help_imports_nothing_heavy() -> None:
     code = (
         "import elbowroom.commands.app, sys\n"
         "print([m for m in ('torch', 'numpy', 'matplotlib', 'sklearn') if m in sys.modules])"
@@ -40,7 +41,7 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_version():
+def test_version() -> None:
     shown = run("--version")
     assert (shown.returncode, shown.stdout) == (0, f"elbowroom {elbowroom.__version__}\n")
 
@@ -48,12 +49,12 @@ def test_version():
 @pytest.mark.parametrize(
     "arguments", [("nosuch",), ("demo", "--nosuch"), ("demo", "--seed", "x"), ("demo", "--seed", "-1")]
 )
-def test_wrong_usage(arguments):
+def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     shown = run(*arguments)
     assert shown.returncode == 2 and shown.stderr and "Traceback" not in shown.stderr
 
 
-def test_errors_are_one_line(tmp_path):
+def test_errors_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     shown = run("demo", "--out", str(tmp_path / "file" / "below"))
     assert shown.returncode == 2
@@ -64,25 +65,27 @@ def test_errors_are_one_line(tmp_path):
     ("error", "code", "line"),
     [(InputError("no such thing"), 2, "no such thing"), (KeyboardInterrupt(), 130, "interrupted")],
 )
-def test_exit_codes(monkeypatch, error, code, line):
-    def fail(*_, **__):
+def test_exit_codes(
+    monkeypatch: pytest.MonkeyPatch, error: KeyboardInterrupt | InputError, code: int, line: str
+) -> None:
+    def fail(*_: Path, **__: int) -> None:
         raise error
 
-    monkeypatch.setattr("elbowroom.demo.run_demo", fail)
+    monkeypatch.setattr("elbowroom.demo.run.run_demo", fail)
     result = CliRunner().invoke(cli.app, ["demo"])
     assert result.exit_code == code
     assert result.stderr == f"elbowroom: {line}\n"
 
 
-def test_options_reach_the_demo(monkeypatch, tmp_path):
+def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen = []
-    monkeypatch.setattr("elbowroom.demo.run_demo", lambda out, *, seed: seen.append((out, seed)))
+    monkeypatch.setattr("elbowroom.demo.run.run_demo", lambda out, *, seed: seen.append((out, seed)))
     assert CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path), "--seed", "3"]).exit_code == 0
     assert seen == [(tmp_path, 3)]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process there")
-def test_interrupting_a_running_demo(tmp_path):
+def test_interrupting_a_running_demo(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-m", "elbowroom", "demo", "--out", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -104,8 +107,8 @@ def test_interrupting_a_running_demo(tmp_path):
         ("solver_options: sequential has no 'x'", "--solver-option: sequential has no 'x'"),
     ],
 )
-def test_errors_name_flags(monkeypatch, tmp_path, said, shown):
-    def fail(*_, **__):
+def test_errors_name_flags(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, shown: str) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise InputError(said)
 
     monkeypatch.setattr("elbowroom.runs.opening.settings_for", fail)
@@ -113,7 +116,7 @@ def test_errors_name_flags(monkeypatch, tmp_path, said, shown):
     assert result.stderr == f"elbowroom: {shown}\n"
 
 
-def test_only_commands_and_what_people_look_at_name_flags():
+def test_only_commands_and_what_people_look_at_name_flags() -> None:
     """The library names parameters: who calls it has no flags."""
     root = Path(elbowroom.__file__).parent
     allowed = {

@@ -4,7 +4,9 @@ import dataclasses
 import json
 import pickle
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ from support import mlp
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of three features, and data in several forms."""
     folder = tmp_path_factory.mktemp("work")
     net = mlp(np.random.default_rng(3), [3, 10, 3], ops.ReLU()).cast(torch.float32)
@@ -46,11 +48,11 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture
-def given(place):
+def given(place: Path) -> tuple[Any, ...]:
     return "certify", place / "net.elbowroom", place / "data.npz", "--device", "cpu"
 
 
-def test_from_start_to_end(given, tmp_path):
+def test_from_start_to_end(given: tuple[Any, ...], tmp_path: Path) -> None:
     result = good(*given, "--out", tmp_path / "run", "--part-rows", 6)
     assert "the network gets 20 of these 20 right (100.0%)" in result.stderr
     assert "data: Dataset(" in result.stderr and "4 parts of up to 6 inputs" in result.stderr
@@ -62,7 +64,7 @@ def test_from_start_to_end(given, tmp_path):
     assert "all proved: 20 of 20" in good("check", tmp_path / "run").stdout
 
 
-def test_json(given, tmp_path):
+def test_json(given: tuple[Any, ...], tmp_path: Path) -> None:
     result = good(*given, "--out", tmp_path / "run", "--limit", 3, "--json", "--quiet")
     found = json.loads(result.stdout)
     assert not result.stderr and found["complete"] and found["status"]["certified"] == 3
@@ -74,13 +76,13 @@ def test_json(given, tmp_path):
     assert not quiet.stdout and not quiet.stderr
 
 
-def test_flags_become_settings(given, place, tmp_path):
+def test_flags_become_settings(given: tuple[Any, ...], place: Path, tmp_path: Path) -> None:
     flags = {
         "scale": "1/255", "mean": "0.1,0.2,0.3", "std": "2", "decision": "min", "task": "classification",
         "limit": "4", "offset": "1", "indices": "0-9,17", "seed": "3", "region": "box-asymmetric",
         "max-eps": "0.5", "frozen": "1", "bounds": "combined", "margin": "logits", "delta": "1e-3",
         "deployed": "float32", "memory": "1GiB", "batch": "2", "part-rows": "3", "solver": "sequential",
-        "precision": "float64", "workers": "1", "engine": "local",
+        "precision": "float64", "workers": "1", "threads": "1", "engine": "local",
     }  # fmt: skip
     more = ["--shuffle", "--predicted", "--domain", "-600,600", "--domain", "2=-500,500", "--importance", "0=2"]
     more += ["--importance", "2=3", "--solver-option", "gradients=2"]
@@ -93,7 +95,7 @@ def test_flags_become_settings(given, place, tmp_path):
     assert (kept.region, kept.max_eps, kept.frozen) == ("box-asymmetric", {"*": 0.5}, ["1"])
     assert kept.domain == {"*": [-600, 600], "2": [-500, 500]} and kept.importance == {"0": 2, "2": 3}
     assert kept.solver_options == {"gradients": 2} and kept.part_rows == 3
-    of_the_moment = {"trust_pickle", "device", "memory", "batch", "engine", "workers", "address"}
+    of_the_moment = {"trust_pickle", "device", "memory", "batch", "engine", "workers", "threads", "address"}
     assert not of_the_moment & set(opened.plan.settings)
     certs = er.Certificates.load(tmp_path)
     assert len(certs) == 4 and certs.settings["region"] == "Box(asymmetric)" and certs.network.decision == "min"
@@ -108,19 +110,19 @@ def test_flags_become_settings(given, place, tmp_path):
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_regions(given, tmp_path, region):
+def test_regions(given: tuple[Any, ...], tmp_path: Path, region: str) -> None:
     good(*given, "--out", tmp_path, "--limit", 2, "--region", region, "--quiet")
     assert "all proved: 2 of 2" in good("check", tmp_path).stdout
 
 
-def test_every_setting_has_a_flag():
+def test_every_setting_has_a_flag() -> None:
     shown = CliRunner().invoke(cli.app, ["certify", "--help"], env={"COLUMNS": "200"}).stdout
     for name in vars(Settings()):
         flag = {"solver_options": "--solver-option", "model": "model", "data": "data"}.get(name)
         assert (flag or f"--{name.replace('_', '-')}") in shown, name
 
 
-def test_a_table_with_names(place, tmp_path):
+def test_a_table_with_names(place: Path, tmp_path: Path) -> None:
     table = ("certify", place / "net.elbowroom", place / "data.csv", "--label-column", "kind", "--device", "cpu")
     said = refused(*table, "--out", tmp_path / "a")
     assert "the labels of data.csv are names ('x', 'y', 'z'), and the model does not say which of its 3 outputs" in said
@@ -141,7 +143,7 @@ def test_a_table_with_names(place, tmp_path):
     good(*table, "--out", tmp_path / "c", "--feature-columns", "age,income,height", "--classes", "y", "--limit", 2)
 
 
-def test_classes_that_do_not_fit(place, tmp_path):
+def test_classes_that_do_not_fit(place: Path, tmp_path: Path) -> None:
     (tmp_path / "two.csv").write_text("a,b,c,kind\n1,2,3,cat\n3,4,5,dog\n")
     table = ("certify", place / "net.elbowroom", tmp_path / "two.csv", "--label-column", "kind", "--device", "cpu")
     said = refused(*table, "--out", tmp_path / "run")
@@ -150,7 +152,7 @@ def test_classes_that_do_not_fit(place, tmp_path):
     good(*table, "--out", tmp_path / "run", "--predicted")
 
 
-def test_regression(place, tmp_path):
+def test_regression(place: Path, tmp_path: Path) -> None:
     net, data = place / "regression.elbowroom", place / "data.npz"
     plain = ("certify", net, data, "--task", "regression", "--device", "cpu", "--limit", 3)
     assert "say how closely with --within TOL" in refused(*plain, "--out", tmp_path / "a")
@@ -162,7 +164,7 @@ def test_regression(place, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def ends(tmp_path_factory):
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models of three features whose last operation a classifier's reader may leave off."""
     from onnx import TensorProto, helper, numpy_helper, save
 
@@ -185,7 +187,7 @@ def ends(tmp_path_factory):
 
 
 @pytest.mark.parametrize("model", ["Sigmoid1", "Sigmoid3"])
-def test_a_tolerance_is_about_what_the_model_gives(ends, place, tmp_path, model):
+def test_a_tolerance_is_about_what_the_model_gives(ends: Path, place: Path, tmp_path: Path, model: str) -> None:
     """Never about the logits in front of an end that is left off."""
     given = ("certify", ends / f"{model}.onnx", place / "data.npz", "--device", "cpu", "--limit", 4)
     result = good(*given, "--out", tmp_path / "run", "--within", 0.05)
@@ -205,7 +207,7 @@ def test_a_tolerance_is_about_what_the_model_gives(ends, place, tmp_path, model)
 
 
 @pytest.mark.parametrize("model", ["LogSoftmax3", "Softmax3", "ArgMax3"])
-def test_a_tolerance_on_an_end_without_a_bound_is_refused(ends, place, tmp_path, model):
+def test_a_tolerance_on_an_end_without_a_bound_is_refused(ends: Path, place: Path, tmp_path: Path, model: str) -> None:
     given = ("certify", ends / f"{model}.onnx", place / "data.npz", "--device", "cpu", "--out", tmp_path / "run")
     result = run(*given, "--within", 0.05)
     assert result.exit_code == 2 and result.stderr.startswith("elbowroom: ") and not result.stdout
@@ -213,7 +215,7 @@ def test_a_tolerance_on_an_end_without_a_bound_is_refused(ends, place, tmp_path,
     good(*given, "--predicted", "--limit", 2)
 
 
-def test_tolerances_and_tasks(place, ends, tmp_path):
+def test_tolerances_and_tasks(place: Path, ends: Path, tmp_path: Path) -> None:
     out = ("--device", "cpu", "--limit", 2, "--out", tmp_path / "run")
     for model in (place / "net.elbowroom", ends / "Sigmoid3.onnx"):
         given = ("certify", model, place / "data.npz", *out)
@@ -226,7 +228,7 @@ def test_tolerances_and_tasks(place, ends, tmp_path):
     assert "all proved: 2 of 2" in good("check", tmp_path / "run").stdout
 
 
-def test_what_a_saved_network_left_off_is_said(ends, place, tmp_path):
+def test_what_a_saved_network_left_off_is_said(ends: Path, place: Path, tmp_path: Path) -> None:
     er.save_network(er.load(ends / "Sigmoid1.onnx"), tmp_path / "cut.elbowroom")
     given = ("certify", tmp_path / "cut.elbowroom", place / "data.npz", "--device", "cpu", "--limit", 2)
     said = refused(*given, "--within", 0.05, "--out", tmp_path / "run")  # of other numbers than the model's
@@ -235,7 +237,7 @@ def test_what_a_saved_network_left_off_is_said(ends, place, tmp_path):
     assert "note: " in result.stderr and "sigmoid" in result.stderr and "left off" in result.stderr
 
 
-def test_a_run_that_could_try_nothing(place, tmp_path):
+def test_a_run_that_could_try_nothing(place: Path, tmp_path: Path) -> None:
     """It is done, and worth nothing: scripts must see that. To certify none of those tried is a finding."""
     np.savez(tmp_path / "holes.npz", x=np.full((3, 3), np.nan), y=np.zeros(3, int))
     given = ("certify", place / "net.elbowroom", tmp_path / "holes.npz", "--device", "cpu", "--quiet")
@@ -248,14 +250,14 @@ def test_a_run_that_could_try_nothing(place, tmp_path):
     good("certify", place / "net.elbowroom", place / "wrong.npz", "--device", "cpu", "--out", tmp_path / "wrong")
 
 
-def test_a_device_that_is_not_there(given, tmp_path):
+def test_a_device_that_is_not_there(given: tuple[Any, ...], tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
     said = refused(*given, "--out", tmp_path / "run", "--device", "cuda")
     assert said == "elbowroom: device 'cuda' cannot be used here; the device 'cpu' always can\n"
 
 
-def test_accuracy_near_chance(given, place, tmp_path):
+def test_accuracy_near_chance(given: tuple[Any, ...], place: Path, tmp_path: Path) -> None:
     wrong = ("certify", place / "net.elbowroom", place / "wrong.npz", "--device", "cpu")
     result = good(*wrong, "--out", tmp_path / "a", "--quiet")
     assert result.stderr.startswith("warning: the network gets only 0 of 20 right, hardly more than by chance")
@@ -268,7 +270,7 @@ def test_accuracy_near_chance(given, place, tmp_path):
     assert Run.open(tmp_path / "b").plan.data["kept"] == "decisions"
 
 
-def test_labels_the_network_does_not_know(place, tmp_path):
+def test_labels_the_network_does_not_know(place: Path, tmp_path: Path) -> None:
     x = np.load(place / "data.npz")["x"]
     np.savez(tmp_path / "data.npz", x=x, y=np.arange(20) % 5)
     given = ("certify", place / "net.elbowroom", tmp_path / "data.npz", "--device", "cpu", "--out", tmp_path / "run")
@@ -279,7 +281,7 @@ def test_labels_the_network_does_not_know(place, tmp_path):
     assert len(er.Certificates.load(tmp_path / "run")) == 12
 
 
-def test_labels_that_begin_with_one(place, tmp_path):
+def test_labels_that_begin_with_one(place: Path, tmp_path: Path) -> None:
     x, y = (np.load(place / "data.npz")[k] for k in "xy")
     np.savez(tmp_path / "data.npz", x=x, y=y + 1)
     given = ("certify", place / "net.elbowroom", tmp_path / "data.npz", "--device", "cpu", "--out", tmp_path / "run")
@@ -295,7 +297,7 @@ def test_labels_that_begin_with_one(place, tmp_path):
     assert "as in --class-names 7..9" in said
 
 
-def test_numbers_that_are_missing(place, tmp_path):
+def test_numbers_that_are_missing(place: Path, tmp_path: Path) -> None:
     lines = (place / "data.csv").read_text().splitlines()
     lines[3] = "," + lines[3].partition(",")[2]
     (tmp_path / "holes.csv").write_text("\n".join(lines))
@@ -307,16 +309,16 @@ def test_numbers_that_are_missing(place, tmp_path):
     assert "accuracy: of the 19 inputs that were tried; 1 could not be (see below)\n" in result.stdout
 
 
-def test_workers(given, tmp_path):
+def test_workers(given: tuple[Any, ...], tmp_path: Path) -> None:
     result = good(*given, "--out", tmp_path / "run", "--workers", 2)
-    assert "on cpu by 2 workers" in result.stderr and "10 parts of up to 2 inputs" in result.stderr
+    assert "on cpu by 2 workers of 1 thread each" in result.stderr and "10 parts of up to 2 inputs" in result.stderr
     assert "20 of 20" in result.stdout
 
 
 # --- settings from a file
 
 
-def test_a_config_says_everything(place, tmp_path):
+def test_a_config_says_everything(place: Path, tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(
         f'model = "{place}/net.elbowroom"\ndata = "{place}/data.npz"\nout = "{tmp_path}/run"\n'
@@ -333,25 +335,25 @@ def test_a_config_says_everything(place, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("regoin = 'box'", "run.toml: regoin is no setting; did you mean region?"),
+        ("regoin = 'box'", "run.toml: regoin is not a setting; did you mean region?"),
         ("region = 'bx'", "run.toml: region must be one of"),
         ("limit = 'many'", "run.toml: limit must be a whole number"),
         ("out = 3", "run.toml: out must be text"),
-        ("= 3", "is no TOML file"),
+        ("= 3", "is not a TOML file"),
     ],
 )
-def test_configs_that_are_refused(given, tmp_path, text, words):
+def test_configs_that_are_refused(given: tuple[Any, ...], tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "run.toml").write_text(text)
     assert words in refused(*given, "--config", tmp_path / "run.toml", "--out", tmp_path / "run")
 
 
-# --- going on
+# --- resuming
 
 
-def test_resume(given, place, tmp_path):
+def test_resume(given: tuple[Any, ...], place: Path, tmp_path: Path) -> None:
     out = ("--out", tmp_path / "run")
     good(*given, *out, "--part-rows", 6, "--limit", 12)
-    assert "already holds a run; go on with it (--resume)" in refused(*given, *out)
+    assert "already holds a run; resume it (--resume)" in refused(*given, *out)
     (tmp_path / "run" / "parts" / "part-00001.parquet").unlink()
     assert "6 of 12 inputs (50%)" in good("status", tmp_path / "run").stdout
     said = refused(*given, *out, "--resume", "--limit", 12, "--region", "l1")
@@ -360,10 +362,7 @@ def test_resume(given, place, tmp_path):
     assert "another network" in refused(*other, *out, "--resume", "--limit", 12)
     result = run("certify", "--resume", *out, "--delta", 0.5)
     assert result.exit_code == 2 and "delta (then 0.0, now 0.5)" in result.stderr
-    assert (
-        f"going on with {tmp_path}/run: its own network, and the data that it names, {place}/data.npz\n"
-        in result.stderr
-    )
+    assert f"resuming {tmp_path}/run: its own network, and the data that it names, {place}/data.npz\n" in result.stderr
     result = good("certify", "--resume", *out)
     assert "6 inputs are done already" in result.stderr and "12 of 12" in result.stdout
     assert "12 of 12" in good(*given, *out, "--resume", "--limit", 12).stdout
@@ -376,7 +375,9 @@ def test_resume(given, place, tmp_path):
         ("device", "cuda"), ("memory", "1TiB"), ("workers", 4), ("batch", 2),
     ],
 )  # fmt: skip
-def test_trust_and_machines_never_come_from_a_file(given, tmp_path, name, value):
+def test_trust_and_machines_never_come_from_a_file(
+    given: tuple[Any, ...], tmp_path: Path, name: str, value: bool | int | str
+) -> None:
     """Whoever resumes a run that others made must not connect to their cluster, or run code from their models."""
     good(*given, "--out", tmp_path / "run", "--limit", 2)
     edit_run(tmp_path / "run", lambda r: r["plan"]["settings"].update({name: value}))
@@ -385,12 +386,14 @@ def test_trust_and_machines_never_come_from_a_file(given, tmp_path, name, value)
         assert f"plan: {name} has no place in a run's file; it is given anew each time" in refused(*command)
 
 
-def test_a_run_that_names_a_model_is_gone_on_with_its_own_network(given, place, tmp_path):
+def test_a_run_that_names_a_model_is_gone_on_with_its_own_network(
+    given: tuple[Any, ...], place: Path, tmp_path: Path
+) -> None:
     good(*given, "--out", tmp_path / "run", "--limit", 4, "--part-rows", 2)
     (tmp_path / "run" / "parts" / "part-00001.parquet").unlink()
 
     class Trap:
-        def __reduce__(self):
+        def __reduce__(self) -> tuple[Callable[..., Any], tuple[Path]]:
             return (Path.touch, (tmp_path / "sprung",))
 
     (tmp_path / "model.pkl").write_bytes(pickle.dumps(Trap()))
@@ -400,14 +403,14 @@ def test_a_run_that_names_a_model_is_gone_on_with_its_own_network(given, place, 
     assert not (tmp_path / "sprung").exists()
 
 
-def test_a_plan_of_more_inputs_than_were_chosen(given, tmp_path):
+def test_a_plan_of_more_inputs_than_were_chosen(given: tuple[Any, ...], tmp_path: Path) -> None:
     good(*given, "--out", tmp_path / "run", "--limit", 2)
     edit_run(tmp_path / "run", lambda r: r["plan"].update(inputs=1 << 39, part_rows=1))
     result = run("certify", "--resume", "--out", tmp_path / "run")
     assert result.exit_code == 2 and "another choice of inputs" in result.stderr
 
 
-def test_going_on_under_other_names(place, tmp_path):
+def test_going_on_under_other_names(place: Path, tmp_path: Path) -> None:
     """The network has no names of its own: those of the table's columns are part of what was begun."""
     table = "\n".join(",".join(map(str, row)) for row in np.load(place / "data.npz")["x"][:4].tolist())
     for names, again in (("a,b,c", False), ("a,c,b", True)):
@@ -418,8 +421,8 @@ def test_going_on_under_other_names(place, tmp_path):
     assert "other names of features or classes" in result.stderr
 
 
-def test_interrupted(given, tmp_path, monkeypatch):
-    def stop(*_, **__):
+def test_interrupted(given: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("elbowroom.runs.runner.run_dataset", stop)
@@ -433,7 +436,7 @@ def test_interrupted(given, tmp_path, monkeypatch):
     [
         (("certify",), "give the folder of the run: --out RUN"),
         (("certify", "--out", "{tmp}/run"), "give a model and data"),
-        (("certify", "--resume", "--out", "{tmp}/run"), "run holds no run to go on with; begin one"),
+        (("certify", "--resume", "--out", "{tmp}/run"), "run holds no run to resume; begin one"),
         (
             ("certify", "{place}/net.elbowroom", "digits", "--out", "{tmp}/run"),
             "digits does not fit {place}/net.elbowroom: inputs of shape (1, 8, 8) do not fit the model",
@@ -448,7 +451,7 @@ def test_interrupted(given, tmp_path, monkeypatch):
         ),
         (("certify", "{place}/net.elbowroom", "--out", "{tmp}/run"), "give a model and data"),
         (("certify", "{tmp}/none.onnx", "{place}/data.npz", "--out", "{tmp}/run"), "none.onnx"),
-        (("certify", "{place}/net.elbowroom", "nosuch", "--out", "{tmp}/run"), "'nosuch' is no file"),
+        (("certify", "{place}/net.elbowroom", "nosuch", "--out", "{tmp}/run"), "'nosuch' is neither a file"),
         (
             ("certify", "{place}/net.elbowroom", "{place}/data.npz", "--out", "{tmp}/run", "--limit", "0"),
             "--limit must",
@@ -458,13 +461,13 @@ def test_interrupted(given, tmp_path, monkeypatch):
         (("show", "{tmp}"), "holds no run"),
     ],
 )
-def test_what_is_refused(place, tmp_path, arguments, words):
+def test_what_is_refused(place: Path, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
     said = refused(*(a.format(tmp=tmp_path, place=place) for a in arguments))
     assert words.format(tmp=tmp_path, place=place) in said
     assert not (tmp_path / "run").exists()
 
 
-def test_status_and_show_write_nothing(given, tmp_path):
+def test_status_and_show_write_nothing(given: tuple[Any, ...], tmp_path: Path) -> None:
     good(*given, "--out", tmp_path / "run", "--limit", 2)
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     good("status", tmp_path / "run")
@@ -472,7 +475,7 @@ def test_status_and_show_write_nothing(given, tmp_path):
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == before
 
 
-def test_help_needs_no_torch():
+def test_help_needs_no_torch() -> None:
     import subprocess
 
     code = (
@@ -484,7 +487,7 @@ def test_help_needs_no_torch():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_network_that_knows_some_of_the_classes(tmp_path):
+def test_a_network_that_knows_some_of_the_classes(tmp_path: Path) -> None:
     """Its classes have other numbers than the data's: they are matched by name."""
     pytest.importorskip("sklearn")
     net = tmp_path / "net.elbowroom"
@@ -505,7 +508,7 @@ def test_a_network_that_knows_some_of_the_classes(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [int, float])
-def test_classes_that_are_numbers_from_one(tmp_path, kind):
+def test_classes_that_are_numbers_from_one(tmp_path: Path, kind: type[Any]) -> None:
     """scikit-learn's classes 1 and 2 are the network's 0 and 1; labels in a table are 1 and 2."""
     neural = pytest.importorskip("sklearn.neural_network")
     joblib = pytest.importorskip("joblib")
@@ -531,7 +534,7 @@ def test_classes_that_are_numbers_from_one(tmp_path, kind):
     assert "the network knows 1 and 2 alone; choose among what both have: --classes 2" in said
 
 
-def test_names_of_classes_that_contradict(tmp_path):
+def test_names_of_classes_that_contradict(tmp_path: Path) -> None:
     """cat and dog are not dog and fish; names of another kind are never numbered without a word."""
     net = mlp(np.random.default_rng(0), [2, 6, 2], ops.ReLU())
     for names in (("cat", "dog"), ("0", "1"), ("dog", "fish")):

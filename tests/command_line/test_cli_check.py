@@ -10,29 +10,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import elbowroom as er
 from elbowroom.certificates.header import Plan
+from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.commands import app as cli
 from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
 from elbowroom.report import checks as show
 from elbowroom.report.digits import at_most
 from forgery import edit_archive, edit_rows
 from support import mlp
 
 
-def network(seed=0, sizes=(4, 8, 3)):
+def network(seed: int = 0, sizes: tuple[int, int, int] = (4, 8, 3)) -> Network:
     return mlp(np.random.default_rng(seed), list(sizes), ops.ReLU())
 
 
-def run(*arguments):
+def run(*arguments: Path | str) -> Result:
     return CliRunner().invoke(cli.app, ["check", *map(str, arguments)], env={"COLUMNS": "100", "NO_COLOR": "1"})
 
 
 @pytest.fixture(scope="module")
-def certs():
+def certs() -> Certificates:
     """Five inputs: one misclassified, four certified."""
     net = network().cast(torch.float32)
     x = torch.tensor(np.random.default_rng(0).uniform(-1, 1, size=(5, 4)))
@@ -44,17 +46,17 @@ def certs():
 
 
 @pytest.fixture(scope="module")
-def saved(certs, tmp_path_factory):
+def saved(certs: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return certs.save(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture
-def copy(saved, tmp_path):
+def copy(saved: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(saved, tmp_path / "copy"))
 
 
 @pytest.fixture
-def forged(certs, tmp_path):
+def forged(certs: Certificates, tmp_path: Path) -> Path:
     """Input 1 with a wrong label, input 3 with extents that its corners do not have; checksums are right."""
     labels, eps = certs.labels.clone(), certs.eps.clone()
     labels[1] = (labels[1] + 1) % 3
@@ -62,7 +64,7 @@ def forged(certs, tmp_path):
     return dataclasses.replace(certs, labels=labels, eps=eps).save(tmp_path / "forged")
 
 
-def test_a_good_run(saved):
+def test_a_good_run(saved: Path) -> None:
     result = run(saved)
     assert result.exit_code == 0 and not result.stderr
     lines = result.stdout.splitlines()
@@ -78,7 +80,7 @@ def test_a_good_run(saved):
     assert lines[5:] == ["all proved: 4 of 4 certificates, in float64 that counts its own rounding"]
 
 
-def test_a_forged_run(forged):
+def test_a_forged_run(forged: Path) -> None:
     result = run(forged)
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
@@ -88,14 +90,14 @@ def test_a_forged_run(forged):
     assert lines[-1] == "2 not proved: 2 of 4 certificates, in float64 that counts its own rounding"
 
 
-def test_long_lists_of_failures_are_cut(forged, monkeypatch):
+def test_long_lists_of_failures_are_cut(forged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(show, "_SHOWN", 1)
     result = run(forged)
     assert "input 1:" in result.stdout and "input 3:" not in result.stdout
     assert "... and 1 more (all of them with --json)" in result.stdout
 
 
-def test_json(saved, forged):
+def test_json(saved: Path, forged: Path) -> None:
     result = run(saved, "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 0 and found["passed"] is True and found["failures"] == []
@@ -110,7 +112,7 @@ def test_json(saved, forged):
     assert [f["input"] for f in found["failures"]] == [1, 3] and [m["input"] for m in found["margins"]] == [0, 4]
 
 
-def refused(*arguments):
+def refused(*arguments: Path | str) -> str:
     """The one line an unreadable run gets."""
     result = run(*arguments)
     assert result.exit_code == 2 and not result.stdout
@@ -118,7 +120,7 @@ def refused(*arguments):
     return result.stderr
 
 
-def test_unreadable_runs(copy, tmp_path):
+def test_unreadable_runs(copy: Path, tmp_path: Path) -> None:
     assert "holds no run" in refused(tmp_path / "nowhere")
     part = copy / "parts" / "part-00000.parquet"
     good = part.read_bytes()
@@ -128,7 +130,7 @@ def test_unreadable_runs(copy, tmp_path):
     assert "part-00000.parquet is damaged" in refused(copy)
 
 
-def test_an_incomplete_run(copy):
+def test_an_incomplete_run(copy: Path) -> None:
     (copy / "parts" / "part-00000.parquet").unlink()
     result = run(copy)
     assert result.exit_code == 3
@@ -137,28 +139,28 @@ def test_an_incomplete_run(copy):
     assert found["missing"] == 5 and found["passed"] is False and found["exit_status"] == 3
 
 
-def test_a_changed_row_is_named(copy):
+def test_a_changed_row_is_named(copy: Path) -> None:
     edit_rows(copy, "labels", lambda rows: rows.__setitem__(1, 2 - rows[1]))
     assert "the certificate of input 1 (row 1) was changed" in refused(copy)
 
 
-def test_a_changed_weight_is_named(copy):
-    def change(entries):
+def test_a_changed_weight_is_named(copy: Path) -> None:
+    def change(entries: dict[str, bytes]) -> None:
         entries["parameters/1.bias.npy"] = entries["parameters/1.bias.npy"][:-4] + b"\0\0\0\0"
 
     edit_archive(copy / "network.elbowroom", change)
     assert "network.elbowroom was changed" in refused(copy)
 
 
-def test_a_network_of_ones_own(saved, certs, tmp_path):
+def test_a_network_of_ones_own(saved: Path, certs: Certificates, tmp_path: Path) -> None:
     same = er.save_network(certs.network, tmp_path / "same.elbowroom")
     assert run(saved, "--network", same).exit_code == 0
     other = er.save_network(network(1), tmp_path / "other.elbowroom")
-    assert "the certificates speak of the network with hash" in refused(saved, "--network", other)
+    assert "the certificates are about the network with hash" in refused(saved, "--network", other)
     assert "missing" in refused(saved, "--network", tmp_path / "none.elbowroom")
 
 
-def test_float32(certs, saved, tmp_path):
+def test_float32(certs: Certificates, saved: Path, tmp_path: Path) -> None:
     result = run(saved, "--deployed", "float32")
     assert result.exit_code == 0
     assert result.stdout.rstrip().endswith("for the network as executed in float32")
@@ -168,7 +170,7 @@ def test_float32(certs, saved, tmp_path):
     assert "float16" in refused(saved, "--deployed", "float16")
 
 
-def test_arithmetic(saved, monkeypatch):
+def test_arithmetic(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("flint")
     result = run(saved, "--arithmetic", "arb")
     assert result.exit_code == 0 and "all proved: 4 of 4 certificates, in ball arithmetic" in result.stdout
@@ -177,7 +179,7 @@ def test_arithmetic(saved, monkeypatch):
     assert "python-flint" in refused(saved, "--arithmetic", "arb")
 
 
-def test_nothing_to_prove(tmp_path):
+def test_nothing_to_prove(tmp_path: Path) -> None:
     net, x = network(), torch.zeros(2, 4)
     er.certify(net, x, (net(x).argmax(1) + 1) % 3).save(tmp_path)
     result = run(tmp_path)
@@ -185,14 +187,14 @@ def test_nothing_to_prove(tmp_path):
     assert json.loads(run(tmp_path, "--json").stdout)["passed"] is False
 
 
-def test_the_shell_sees_it():
+def test_the_shell_sees_it() -> None:
     result = CliRunner().invoke(cli.app, ["--help"])
     assert "check" in result.stdout
     said = " ".join(CliRunner().invoke(cli.app, ["check", "--help"], env={"COLUMNS": "200"}).stdout.split())
     assert "Exit status 0: all are proved" in said and "3: there is nothing to prove, or the run is incomplete" in said
 
 
-def test_a_run_is_read_part_by_part(certs, tmp_path, monkeypatch):
+def test_a_run_is_read_part_by_part(certs: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory does not grow with the run; numbers and counts are those of the whole."""
     labels = certs.labels.clone()
     labels[[1, 4]] = (labels[[1, 4]] + 1) % 3
@@ -210,7 +212,7 @@ def test_a_run_is_read_part_by_part(certs, tmp_path, monkeypatch):
     assert found["status"]["certified"] == 3 and found["status"]["misclassified"] == 1
 
 
-def test_progress(certs):
+def test_progress(certs: Certificates) -> None:
     done = []
     report = er.check(certs, progress=done.append)
     assert sum(done) == len(certs) and done[0] == 1 and bool(report)

@@ -1,11 +1,12 @@
 """elbowroom verify, as it is called."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import elbowroom as er
 from elbowroom.commands import app as cli
@@ -19,20 +20,20 @@ QUERY = """
 """
 
 
-def run(*arguments):
+def run(*arguments: int | Path | str) -> Result:
     result = CliRunner().invoke(cli.app, ["verify", *map(str, arguments)], env={"NO_COLOR": "1"})
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("work") / "net.elbowroom"
     er.save_network(mlp(np.random.default_rng(0), [2, 8, 2], ops.ReLU()).cast(torch.float32), path)
     return path
 
 
-def test_boxes(model):
+def test_boxes(model: Path) -> None:
     small = run(model, "--lower", "0.1,0.2", "--upper", "0.1001,0.2001")
     assert small.exit_code == 0 and small.stdout.startswith("holds")
     net = er.load(model)
@@ -44,7 +45,7 @@ def test_boxes(model):
     assert far.exit_code in (0, 1, 3)
 
 
-def test_corners_in_another_layout_are_never_reshaped(tmp_path):
+def test_corners_in_another_layout_are_never_reshaped(tmp_path: Path) -> None:
     """The box of an image with channels last is another box when its values are read with channels first."""
     weight = torch.randn(2, 60, generator=torch.Generator().manual_seed(0))
     net = er.Network.chain((3, 4, 5), [ops.Reshape((60,)), ops.Linear(weight)])
@@ -60,7 +61,7 @@ def test_corners_in_another_layout_are_never_reshaped(tmp_path):
     assert run(*given).exit_code == 0
 
 
-def test_queries(model, tmp_path):
+def test_queries(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "query.vnnlib"
     net = er.load(model)
     least = float(er.bounds(net, torch.full((1, 2), -1.0), torch.full((1, 2), 1.0)).lower[0, 0])
@@ -82,7 +83,7 @@ def test_queries(model, tmp_path):
         (("--vnnlib", "nosuch.vnnlib", "--upper", "1"), "leave off --upper"),
     ],
 )
-def test_what_is_refused(model, arguments, words):
+def test_what_is_refused(model: Path, arguments: tuple[str, ...], words: str) -> None:
     result = run(model, *arguments)
     assert result.exit_code == 2 and not result.stdout
     assert result.stderr.startswith("elbowroom: ") and words in result.stderr and result.stderr.count("\n") == 1

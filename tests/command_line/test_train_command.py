@@ -1,5 +1,8 @@
 """`elbowroom train`: data with the classes asked for, one file that can be loaded, words about how it went."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -8,14 +11,14 @@ import elbowroom as er
 from elbowroom.commands.train import train
 from elbowroom.data.standard import digits_pixels
 from elbowroom.errors import InputError
+from elbowroom.training.adversary import accuracy
 from elbowroom.training.sets import as_network, training_data
-from elbowroom.training.train import accuracy
 
 pytest.importorskip("sklearn")
 QUICK = {"widths": "16", "epochs": 4, "rate": 1e-2, "device": "cpu"}
 
 
-def test_classes_are_chosen_and_numbered():
+def test_classes_are_chosen_and_numbered() -> None:
     every, names = training_data("digits")
     some, chosen = training_data("digits", classes=["7", 1])
     assert names == tuple("0123456789") and chosen == ("7", "1")
@@ -29,7 +32,7 @@ def test_classes_are_chosen_and_numbered():
     assert some.n_classes == 2 and some.shape == every.shape
 
 
-def test_standard_sets(shared):
+def test_standard_sets(shared: Path) -> None:
     data, names = training_data("fashion-mnist", shared / "data", classes=["trouser", "9"])
     assert names == ("Trouser", "Ankle boot") and data.shape == (1, 28, 28) and data.x_train.shape == (12000, 784)
     assert float(data.x_train.min()) == -1 and float(data.x_train.max()) == 1
@@ -46,17 +49,17 @@ def test_standard_sets(shared):
         ("mnist", None, "data_dir"),
     ],
 )
-def test_data_that_make_no_sense(name, classes, message):
+def test_data_that_make_no_sense(name: str, classes: list[Any] | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         training_data(name, None, classes)
 
 
-def train_command(data, out, **given):
+def train_command(data: str, out: Path, **given: bool | float | str) -> Path | None:
     assert train(data, out, **given) is None
     return out
 
 
-def test_a_network_in_one_file(tmp_path, capsys):
+def test_a_network_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = train_command("digits", tmp_path / "new" / "net.elbowroom", tau=0.05, steps=2, **QUICK)
     printed = capsys.readouterr().out
     net = er.load(out)
@@ -72,14 +75,14 @@ def test_a_network_in_one_file(tmp_path, capsys):
         train_command("digits", out, **QUICK)
 
 
-def test_tau_is_in_the_units_of_the_pixels(tmp_path):
+def test_tau_is_in_the_units_of_the_pixels(tmp_path: Path) -> None:
     first = train_command("digits", tmp_path / "a.elbowroom", tau=0.1, steps=2, pixels="-1,1", quiet=True, **QUICK)
     second = train_command("digits", tmp_path / "b.elbowroom", tau=12.75, steps=2, pixels="0,255", quiet=True, **QUICK)
     x = training_data("digits")[0].x_test.reshape(-1, 8, 8)
     assert torch.allclose(er.load(first)(x), er.load(second)((x + 1) * 127.5), atol=1e-4)
 
 
-def test_convolutions_and_classes(tmp_path, capsys):
+def test_convolutions_and_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = train_command(
         "digits", tmp_path / "c.elbowroom", channels="4", activation="tanh", classes="3,8", **{**QUICK, "epochs": 15}
     )
@@ -97,7 +100,7 @@ def test_convolutions_and_classes(tmp_path, capsys):
         {"epochs": 0},
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused(tmp_path, wrong):
+def test_what_makes_no_sense_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     given = {**QUICK, "quiet": True, **wrong}
     out = tmp_path / given.pop("out", "net.elbowroom")
     with pytest.raises(InputError):
@@ -105,7 +108,7 @@ def test_what_makes_no_sense_is_refused(tmp_path, wrong):
     assert not list(tmp_path.iterdir())
 
 
-def test_networks_take_the_pixels_they_say():
+def test_networks_take_the_pixels_they_say() -> None:
     data, names = training_data("digits", classes=["0", "1"])
     module = torch.nn.Linear(64, 2)
     net, other = as_network(module, data, names), as_network(module, data, names, 0.0, 1.0)

@@ -3,7 +3,9 @@
 import gzip
 import io
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,44 +22,58 @@ TABLE = {"width": [1.5, None, 3.0], "age": [1, 2, 3], "label": ["ham", "spam", "
 CSV = b'width,age,label\n1.5,1,ham\n,2,spam\n3.0,3,"ham"\n'
 
 
-def idx(array):
+def idx(array: np.ndarray) -> bytes:
     return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
-def mnist(pack=bytes, ending="", images=IMAGES, labels=LABELS, prefix=MNIST):
+def mnist(
+    pack: Callable[..., Any] | type[Any] = bytes,
+    ending: str = "",
+    images: np.ndarray = IMAGES,
+    labels: np.ndarray = LABELS,
+    prefix: str = MNIST,
+) -> dict[str, bytes]:
     names = (f"{prefix}images-idx3-ubyte{ending}", f"{prefix}labels-idx1-ubyte{ending}")
     return {names[0]: pack(idx(images)), names[1]: pack(idx(labels))}
 
 
-def written(write, *args, **options):
+def written(
+    write: Callable[..., Any] | Callable[..., Any],
+    *args: dict[str, Any] | np.ndarray,
+    **options: bool | np.ndarray,
+) -> bytes:
     """What `write(file, ...)` puts into a file."""
     file = io.BytesIO()
     write(file, *args, **options)
     return file.getvalue()
 
 
-def svhn(do_compression=True, x=COLOUR.transpose(2, 3, 1, 0), y=np.array([[7], [10], [9]], np.uint8)):  # noqa: B008
+def svhn(
+    do_compression: bool = True,
+    x: np.ndarray = COLOUR.transpose(2, 3, 1, 0),  # noqa: B008
+    y: np.ndarray = np.array([[7], [10], [9]], np.uint8),  # noqa: B008
+) -> dict[str, bytes]:
     return {"SVHN/test_32x32.mat": written(savemat, {"X": x, "y": y, "more": [1.5]}, do_compression=do_compression)}
 
 
-def cifar(x=COLOUR, y=LABELS):
+def cifar(x: np.ndarray = COLOUR, y: np.ndarray = LABELS) -> bytes:
     return np.concatenate([y[:, None], x.reshape(len(x), -1)], axis=1).tobytes()
 
 
-def parquet(columns=None, **options):
+def parquet(columns: dict[str, Any] | None = None, **options: int) -> bytes:
     file = io.BytesIO()
     pq.write_table(pa.table(columns or TABLE), file, **options)
     return file.getvalue()
 
 
-def image(values, kind="PNG", mode=None):
+def image(values: np.ndarray, kind: str = "PNG", mode: str | None = None) -> bytes:
     file = io.BytesIO()
     picture = Image.fromarray(values)
     (picture if mode is None else picture.convert(mode)).save(file, kind)
     return file.getvalue()
 
 
-def put(folder, files):
+def put(folder: Path | str, files: dict[str, bytes]) -> Path:
     """Writes files by their names relative to `folder`, which is returned."""
     for name, data in files.items():
         path = Path(folder) / name

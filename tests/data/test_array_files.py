@@ -3,11 +3,14 @@
 import io
 import tracemalloc
 import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from samples import put, written
 
+from data.samples import put, written
 from elbowroom.data.sources import open_data
 from elbowroom.errors import InputError
 
@@ -16,7 +19,7 @@ X = np.random.default_rng(0).normal(size=(5, 2, 3))
 
 @pytest.mark.parametrize("dtype", ["f2", "<f4", ">f8", "u1", "i8", "?"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_npy(tmp_path, dtype, order):
+def test_npy(tmp_path: Path, dtype: str, order: str) -> None:
     x = np.asarray((3 * X).astype(dtype), order=order)
     np.save(tmp_path / "a.npy", x)
     found = open_data(str(tmp_path / "a.npy"))
@@ -26,13 +29,13 @@ def test_npy(tmp_path, dtype, order):
     assert got.dtype == np.float64 and np.array_equal(got, x[[4, 0, 4]].astype(float))
 
 
-def test_npy_of_version_2(tmp_path):
+def test_npy_of_version_2(tmp_path: Path) -> None:
     with open(tmp_path / "a.npy", "wb") as file:
         np.lib.format.write_array(file, X, (2, 0))
     assert np.array_equal(open_data(tmp_path / "a.npy").inputs([1]), X[1:2])
 
 
-def test_npy_is_mapped(tmp_path):
+def test_npy_is_mapped(tmp_path: Path) -> None:
     """A file of 200 MB (a hole, on the disk) of which three rows are read."""
     rows = 200_000
     with open(tmp_path / "a.npy", "wb") as file:
@@ -51,7 +54,7 @@ def test_npy_is_mapped(tmp_path):
     assert got[1].tolist() == list(range(125)) and not got[[0, 2]].any()
 
 
-def test_a_mapped_file_that_shrank(tmp_path):
+def test_a_mapped_file_that_shrank(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", X)
     found = open_data(tmp_path / "a.npy")
     np.save(tmp_path / "a.npy", X[:2])
@@ -59,7 +62,7 @@ def test_a_mapped_file_that_shrank(tmp_path):
         found.inputs([4])
 
 
-def test_nan_stays_nan(tmp_path):
+def test_nan_stays_nan(tmp_path: Path) -> None:
     x = X.copy()
     x[1, 0, 2] = np.nan
     np.save(tmp_path / "a.npy", x)
@@ -79,14 +82,14 @@ def test_nan_stays_nan(tmp_path):
     (np.zeros((2, 2), "f8,f8"), "real numbers"),
     (np.zeros((2, 2), "M8[s]"), "real numbers"),
 ])  # fmt: skip
-def test_arrays_that_are_no_inputs(tmp_path, array, words):
+def test_arrays_that_are_no_inputs(tmp_path: Path, array: np.ndarray, words: str) -> None:
     put(tmp_path, {"a.npy": written(np.save, array), "a.npz": written(np.savez, x=array)})
     for name in ("a.npy", "a.npz"):
         with pytest.raises(InputError, match=words):
             open_data(tmp_path / name)
 
 
-def test_objects_are_never_unpickled(tmp_path):
+def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     """The file holds a pickle that would raise, were it read."""
     text = b"{'descr': '|O', 'fortran_order': False, 'shape': (1, 1), }"
     bomb = b"\x93NUMPY\x01\x00" + bytes([len(text) + 1, 0]) + text + b"\nc" + b"builtins\nexit\n(tR."
@@ -105,14 +108,14 @@ def test_objects_are_never_unpickled(tmp_path):
 @pytest.mark.parametrize("data, words", [
     (b"", "no .npy file"),
     (b"a,b\n1,2\n", "no .npy file"),
-    (written(np.save, X)[:-1], "has 367 bytes; its header speaks of 368"),
-    (written(np.save, X) + b"1", "has 369 bytes; its header speaks of 368"),
+    (written(np.save, X)[:-1], "has 367 bytes; its header states 368"),
+    (written(np.save, X) + b"1", "has 369 bytes; its header states 368"),
     (written(np.save, X)[:40], "its header makes no sense"),
     (written(np.save, X).replace(b"(5, 2, 3)", b"(5,-2,-3)"), r"its shape is \(5, -2, -3\)"),
     (written(np.save, X).replace(b"(5, 2, 3)", b"(5, 2, x)"), "its header makes no sense"),
     (written(np.save, X).replace(b"\x01\x00", b"\x03\x00", 1), "version 3.0 of the format is unknown"),
 ])  # fmt: skip
-def test_damaged_npy(tmp_path, data, words):
+def test_damaged_npy(tmp_path: Path, data: bytes, words: str) -> None:
     put(tmp_path, {"a.npy": data})
     with pytest.raises(InputError, match=words):
         open_data(tmp_path / "a.npy")
@@ -120,7 +123,7 @@ def test_damaged_npy(tmp_path, data, words):
 
 @pytest.mark.parametrize("names", ["x,y", "X,Y", "X,y", "inputs,labels", "data,target"])
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_npz(tmp_path, names, save):
+def test_npz(tmp_path: Path, names: str, save: Callable[..., Any]) -> None:
     first, second = names.split(",")
     save(tmp_path / "a.npz", **{first: X, second: np.array([3, 1, 0, 1, 2], np.uint8), "other": np.eye(2)})
     found = open_data(tmp_path / "a.npz")
@@ -129,7 +132,7 @@ def test_npz(tmp_path, names, save):
     assert np.array_equal(found.inputs([3, 2]), X[[3, 2]])
 
 
-def test_keys(tmp_path):
+def test_keys(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", a=X, b=np.arange(5), x=2 * X, X=3 * X, y=np.ones(5))
     with pytest.raises(InputError, match=r"which array has the inputs.*it holds 'a', 'b', 'x', 'X', 'y'"):
         open_data(tmp_path / "a.npz")
@@ -151,7 +154,7 @@ def test_keys(tmp_path):
     (np.array([b"b", b"a", b"b", b"c", b"c"]), [1, 0, 1, 2, 2], ("a", "b", "c")),
     (np.array([True, False, True, True, False]), [1, 0, 1, 1, 0], ("False", "True")),
 ])  # fmt: skip
-def test_labels_in_npz(tmp_path, labels, numbers, names):
+def test_labels_in_npz(tmp_path: Path, labels: np.ndarray, numbers: list[int], names: tuple[str, ...] | None) -> None:
     np.savez(tmp_path / "a.npz", x=X, y=labels)
     found = open_data(tmp_path / "a.npz")
     assert found.labels.tolist() == numbers and found.classes == names
@@ -160,20 +163,20 @@ def test_labels_in_npz(tmp_path, labels, numbers, names):
 @pytest.mark.parametrize("labels, words", [
     (np.arange(4), "5 inputs in 'x', but 4 labels in 'y'"),
     (np.eye(5), r"one class per input, not an array of shape \(5, 5\)"),
-    (np.array([0, 1, 2, 3, -1]), "label -1, which is no class number"),
-    (np.array([0, 1, 2, 3, 0.5]), "label 0.5, which is no class number"),
-    (np.array([0, 1, 2, 3, np.nan]), "no class number"),
+    (np.array([0, 1, 2, 3, -1]), "label -1, which is not a class number"),
+    (np.array([0, 1, 2, 3, 0.5]), "label 0.5, which is not a class number"),
+    (np.array([0, 1, 2, 3, np.nan]), "not a class number"),
     (np.zeros(5, complex), "whole numbers or text, not complex128"),
-    (np.array([b"\xff"] * 5), "no UTF-8 text"),
+    (np.array([b"\xff"] * 5), "not UTF-8 text"),
     (np.array(["a", "", "b", "c", "d"]), "input 1 has no label"),
 ])  # fmt: skip
-def test_wrong_labels_in_npz(tmp_path, labels, words):
+def test_wrong_labels_in_npz(tmp_path: Path, labels: np.ndarray, words: str) -> None:
     np.savez(tmp_path / "a.npz", x=X, y=labels)
     with pytest.raises(InputError, match=words):
         open_data(tmp_path / "a.npz")
 
 
-def test_zip_bombs_are_refused(tmp_path):
+def test_zip_bombs_are_refused(tmp_path: Path) -> None:
     """4 GiB of zeros in a few bytes: the length is that stated, not one that was unpacked."""
     entry = b"\x93NUMPY\x01\x00" + b"v\x00" + b"{'descr': '|u1', 'fortran_order': False, 'shape': (4, 1073741824), }"
     file = io.BytesIO()
@@ -187,15 +190,15 @@ def test_zip_bombs_are_refused(tmp_path):
         open_data(tmp_path / "a.npz")
 
 
-def test_a_header_larger_than_its_entry(tmp_path):
+def test_a_header_larger_than_its_entry(tmp_path: Path) -> None:
     data = written(np.save, X).replace(b"(5, 2, 3), }  ", b"(5, 2, 3000),}")
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", data)
-    with pytest.raises(InputError, match="the array 'x' has 368 bytes; its header speaks of 240128"):
+    with pytest.raises(InputError, match="the array 'x' has 368 bytes; its header states 240128"):
         open_data(tmp_path / "a.npz")
 
 
-def test_entries_that_appear_twice(tmp_path):
+def test_entries_that_appear_twice(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", written(np.save, X))
         with pytest.warns(UserWarning):
@@ -204,7 +207,7 @@ def test_entries_that_appear_twice(tmp_path):
         open_data(tmp_path / "a.npz")
 
 
-def test_digests_follow_content_and_shape(tmp_path):
+def test_digests_follow_content_and_shape(tmp_path: Path) -> None:
     put(tmp_path, {"a.npy": written(np.save, X), "b.npy": written(np.save, X), "c.npy": written(np.save, -X)})
     a, b, c = (open_data(tmp_path / f"{name}.npy").digest for name in "abc")
     flat = open_data(tmp_path / "a.npy", input_shape=(6,))

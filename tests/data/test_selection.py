@@ -1,5 +1,7 @@
 """Which inputs are chosen, in which order, and what cannot be chosen."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from elbowroom.errors import InputError
 LABELS = np.array([2, 0, 1, 2, 0, 1, 2, 0, 1, 2])
 
 
-def dataset(labels=LABELS, classes=("cat", "dog", "7")):
+def dataset(labels: np.ndarray | None = LABELS, classes: tuple[str, str, str] | None = ("cat", "dog", "7")) -> Dataset:
     return Dataset("ten", (1,), 10, "", Rows(np.arange(10.0)[:, None]), labels, classes)
 
 
@@ -35,7 +37,7 @@ def dataset(labels=LABELS, classes=("cat", "dog", "7")):
     ({"classes": "cat", "indices": "7,0-4"}, [7, 1, 4]),
     ({"classes": "cat", "indices": "7,0-4", "offset": 1, "limit": 1}, [1]),
 ])  # fmt: skip
-def test_select(options, expected):
+def test_select(options: dict[str, Any], expected: list[int]) -> None:
     found = select(dataset(), **options)
     assert found.dtype == np.int64 and found.tolist() == expected
 
@@ -69,12 +71,12 @@ def test_select(options, expected):
     ({"classes": [True]}, "no class True"),
     ({"classes": "cat", "indices": "0"}, "no input of ten is left"),
 ])  # fmt: skip
-def test_what_cannot_be_selected(options, words):
+def test_what_cannot_be_selected(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         select(dataset(), **options)
 
 
-def test_classes_without_names_or_labels():
+def test_classes_without_names_or_labels() -> None:
     assert select(dataset(classes=None), classes="2,0").tolist() == [0, 1, 3, 4, 6, 7, 9]
     with pytest.raises(InputError, match="no class '3'; it has 0, 1, 2"):
         select(dataset(classes=None), classes="3")
@@ -82,7 +84,7 @@ def test_classes_without_names_or_labels():
         select(dataset(labels=None), classes="0")
 
 
-def test_inputs_are_new_arrays_of_float64():
+def test_inputs_are_new_arrays_of_float64() -> None:
     data = Dataset("two", (2, 1), 3, "", Rows(np.arange(6, dtype=np.uint8).reshape(3, 2), 5.0))
     found = data.inputs([2, 0])
     assert found.dtype == np.float64 and found.tolist() == [[[0.8], [1.0]], [[0.0], [0.2]]]
@@ -94,7 +96,7 @@ def test_inputs_are_new_arrays_of_float64():
     assert repr(data) == "Dataset(two: 3 inputs, 2x1, no labels)"
 
 
-def test_trouble_names_the_features():
+def test_trouble_names_the_features() -> None:
     values = np.array([[1.0, 2, 3], [np.nan, 0, np.inf]])
     named = Dataset("t", (3,), 2, "", Rows(values), features=("a", "b", "c"))
     assert named.trouble(0) is None and named.trouble(1) == "no finite number in features 'a', 'c'"
@@ -109,13 +111,13 @@ def test_trouble_names_the_features():
     (["2", "10", "x"], [1, 0, 2], ("10", "2", "x")),
     (["True", "False"], [1, 0], ("False", "True")),
 ])  # fmt: skip
-def test_number_labels(texts, numbers, names):
+def test_number_labels(texts: list[str], numbers: list[int], names: tuple[str, ...] | None) -> None:
     found, classes = number_labels(texts, "here")
     assert found.tolist() == numbers and found.dtype == np.int64 and classes == names
 
 
 @pytest.mark.parametrize("text", ["-1", "2.5", "1e3", "nan", "inf", "9999999999", "9" * 5000, "", None, "  "])
-def test_labels_that_are_none(text):
+def test_labels_that_are_none(text: str | None) -> None:
     with pytest.raises(InputError, match="here: input 1 has"):
         number_labels(["0", text, "1"], "here")
 
@@ -135,7 +137,7 @@ def test_labels_that_are_none(text):
     ((784,), (), False),
     ((784,), "28,28", False),
 ])  # fmt: skip
-def test_seen_as(found, wanted, good):
+def test_seen_as(found: tuple[int, ...], wanted: str | tuple[float, ...], good: bool) -> None:
     assert seen_as(found, None, "here") == found
     if good:
         assert seen_as(found, wanted, "here") == wanted

@@ -4,25 +4,27 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import EVERY_KIND, put
 
+from data.samples import EVERY_KIND, put
+from elbowroom.data.dataset import Dataset
 from elbowroom.data.embedded import digits
 from elbowroom.data.sources import open_data
 from elbowroom.errors import InputError
 
 
-def opened(folder, kind):
+def opened(folder: Path, kind: str) -> Dataset | None:
     text, _ = EVERY_KIND[kind]
     return open_data(folder / text if (folder / text).exists() else text, folder)
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_every_kind(tmp_path, kind):
+def test_every_kind(tmp_path: Path, kind: str) -> None:
     put(tmp_path, EVERY_KIND[kind][1])
     found, again = opened(tmp_path, kind), opened(tmp_path, kind)
     assert found.digest == again.digest and len(found.digest) == 64
@@ -51,7 +53,7 @@ changes = st.lists(
 )
 
 
-def damaged(data, changes):
+def damaged(data: bytes, changes: list[tuple[str, float, int]]) -> bytes:
     data = bytearray(data)
     for kind, place, value in changes:
         if not data:
@@ -71,7 +73,7 @@ def damaged(data, changes):
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 @given(which=st.integers(0, 1), changes=changes)
-def test_damage_is_refused_or_seen(kind, which, changes):
+def test_damage_is_refused_or_seen(kind: str, which: int, changes: list[tuple[str, float, int]]) -> None:
     """Whatever the damage: numbers of the stated shape, or one sentence."""
     files = EVERY_KIND[kind][1]
     victim = list(files)[which % len(files)]
@@ -88,13 +90,13 @@ def test_damage_is_refused_or_seen(kind, which, changes):
             assert [t is None for t in troubles] == np.isfinite(values).reshape(found.count, -1).all(axis=1).tolist()
 
 
-def test_unknown_data(tmp_path, monkeypatch):
+def test_unknown_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     known = (
         "digits, mnist:test, mnist:train, fashion-mnist:test, fashion-mnist:train, svhn:test, svhn:train, cifar10:test"
     )
     for text in ("imagenet", "MNIST", "nowhere/a.npy", "a\0b"):
-        with pytest.raises(InputError, match=f"is no file, no folder and no known set; known sets: {known}"):
+        with pytest.raises(InputError, match=f"is neither a file, a folder nor a known set; known sets: {known}"):
             open_data(text)
     for text in ("", "  "):
         with pytest.raises(InputError, match="no data were named"):
@@ -114,7 +116,7 @@ def test_unknown_data(tmp_path, monkeypatch):
     ({"feature_columns": ["a"]}, r"`feature_columns` does not apply to .*: it is for tables"),
     ({"key": "x"}, r"`key` does not apply to .*: it is for \.npz files"),
 ])  # fmt: skip
-def test_options_that_do_not_apply(tmp_path, options, words):
+def test_options_that_do_not_apply(tmp_path: Path, options: dict[str, Any], words: str) -> None:
     put(tmp_path, EVERY_KIND["npy"][1])
     for text in (tmp_path / "a.npy", "digits"):
         with pytest.raises(InputError, match=words):
@@ -123,7 +125,7 @@ def test_options_that_do_not_apply(tmp_path, options, words):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize("kind", ["npy", "npz", "csv", "parquet"])
-def test_files_that_may_not_be_read(tmp_path, kind):
+def test_files_that_may_not_be_read(tmp_path: Path, kind: str) -> None:
     text, files = EVERY_KIND[kind]
     put(tmp_path, files)
     (tmp_path / text).chmod(0)
@@ -136,14 +138,16 @@ def test_files_that_may_not_be_read(tmp_path, kind):
     ("parquet", "pyarrow.parquet", "reading tables needs pyarrow"),
     ("png", "PIL.Image", "reading images needs pillow, which is not installed: pip install pillow"),
 ])  # fmt: skip
-def test_packages_that_are_missing(tmp_path, monkeypatch, kind, module, words):
+def test_packages_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, module: str, words: str
+) -> None:
     put(tmp_path, EVERY_KIND[kind][1])
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=words):
         opened(tmp_path, kind)
 
 
-def test_digits_need_scikit_learn(monkeypatch):
+def test_digits_need_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     for read in (lambda: open_data("digits"), digits):
         with pytest.raises(InputError, match="the set digits needs scikit-learn, which is not installed"):
@@ -151,7 +155,7 @@ def test_digits_need_scikit_learn(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["mnist", "svhn", "cifar10", "npz"])
-def test_most_kinds_need_numpy_alone(tmp_path, monkeypatch, kind):
+def test_most_kinds_need_numpy_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     for module in ("scipy", "scipy.io", "sklearn", "PIL", "PIL.Image", "pyarrow"):
         monkeypatch.setitem(sys.modules, module, None)
     put(tmp_path, EVERY_KIND[kind][1])

@@ -2,20 +2,22 @@
 
 import gzip
 import struct
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from samples import COLOUR, EVERY_KIND, IMAGES, LABELS, MNIST, cifar, idx, mnist, put, svhn, written
 from scipy.io import loadmat, savemat
 from sklearn.datasets import load_digits
 
+from data.samples import COLOUR, EVERY_KIND, IMAGES, LABELS, MNIST, cifar, idx, mnist, put, svhn, written
 from elbowroom.data.matlab import read_matlab
 from elbowroom.data.sources import open_data
 from elbowroom.data.standard import load_standard
 from elbowroom.errors import InputError
 
 
-def test_digits():
+def test_digits() -> None:
     found = open_data("digits")
     pixels, classes = load_digits(return_X_y=True)
     assert (found.shape, found.count, found.domain, found.features) == ((1, 8, 8), 1797, (0.0, 1.0), None)
@@ -37,7 +39,7 @@ def test_digits():
     ("svhn", "train", None, [1115, 3041, 2317, 1836, 1671, 1514, 1209, 1182, 1056, 1059]),
     ("cifar10", "test", [3, 8, 8, 0, 6], [103, 89, 100, 103, 90, 86, 112, 102, 106, 109]),
 ])  # fmt: skip
-def test_real_files(shared, name, split, first, counts):
+def test_real_files(shared: Path, name: str, split: str, first: list[int] | None, counts: list[int]) -> None:
     found = open_data(f"{name}:{split}", shared / "data")
     assert np.bincount(found.labels).tolist() == counts and found.count == sum(counts)
     assert first is None or found.labels[:5].tolist() == first
@@ -49,7 +51,7 @@ def test_real_files(shared, name, split, first, counts):
     assert np.array_equal(some, x[::97] / 255)
 
 
-def test_real_images_are_upright(shared):
+def test_real_images_are_upright(shared: Path) -> None:
     """The first test image of MNIST is a 7: a bar at the top, a stem below it, nothing at the left of the stem."""
     seven = open_data("mnist", shared / "data").inputs([0])[0, 0] > 0.5
     assert seven[8:10, 7:20].mean() > 0.5 and not seven[14:, :8].any()
@@ -59,7 +61,7 @@ def test_real_images_are_upright(shared):
     assert some[2, :8].mean() > some[0, :8].mean() + 0.03
 
 
-def test_svhn_reads_as_scipy_does(shared):
+def test_svhn_reads_as_scipy_does(shared: Path) -> None:
     path = shared / "data" / "SVHN" / "test_32x32.mat"
     mine, theirs = read_matlab(path, ("X", "y")), loadmat(path)
     for name in ("X", "y"):
@@ -67,7 +69,7 @@ def test_svhn_reads_as_scipy_does(shared):
 
 
 @pytest.mark.parametrize("do_compression", [False, True])
-def test_matlab_arrays_of_every_type(tmp_path, do_compression):
+def test_matlab_arrays_of_every_type(tmp_path: Path, do_compression: bool) -> None:
     kinds = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
     arrays = {f"a_{kind}": np.arange(6).reshape(1, 2, 3).astype(kind) for kind in kinds}
     arrays |= {
@@ -81,14 +83,14 @@ def test_matlab_arrays_of_every_type(tmp_path, do_compression):
     for name, array in arrays.items():
         assert found[name].dtype == array.dtype and np.array_equal(found[name], array), name
     for name in ("text", "cells"):
-        with pytest.raises(InputError, match=f"{name} is no array of real numbers"):
+        with pytest.raises(InputError, match=f"{name} is not an array of real numbers"):
             read_matlab(path, (name,))
     with pytest.raises(InputError, match="absent is missing"):
         read_matlab(path, ("absent",))
 
 
 @pytest.mark.parametrize("kind", ["mnist", "mnist, packed", "svhn", "svhn, packed", "cifar10", "cifar10, npz"])
-def test_small_files(tmp_path, kind):
+def test_small_files(tmp_path: Path, kind: str) -> None:
     name, files = EVERY_KIND[kind]
     folder = put(tmp_path, files)
     found = open_data(name, folder)
@@ -99,7 +101,7 @@ def test_small_files(tmp_path, kind):
     assert (found.classes is None) == (name != "cifar10")
 
 
-def test_classes_have_their_names(tmp_path):
+def test_classes_have_their_names(tmp_path: Path) -> None:
     put(tmp_path, mnist(prefix="FashionMNIST/raw/t10k-"))
     put(tmp_path, {"CIFAR10/cifar-10-batches-bin/test_batch.bin": cifar()})
     clothes, things = open_data("fashion-mnist", tmp_path), open_data("cifar10:test", tmp_path)
@@ -107,7 +109,7 @@ def test_classes_have_their_names(tmp_path):
     assert [things.classes[k] for k in things.labels] == ["horse", "airplane", "truck"]
 
 
-def test_training_batches_of_cifar10(tmp_path):
+def test_training_batches_of_cifar10(tmp_path: Path) -> None:
     batches = {f"cifar-10-batches-bin/data_batch_{k + 1}.bin": cifar(COLOUR, np.full(3, k, np.uint8)) for k in range(5)}
     x, y = load_standard("cifar10", "train", put(tmp_path, batches))
     assert y.tolist() == np.repeat(np.arange(5), 3).tolist() and np.array_equal(x, np.concatenate([COLOUR] * 5))
@@ -121,7 +123,7 @@ def test_training_batches_of_cifar10(tmp_path):
         load_standard("cifar10", "train", tmp_path)
 
 
-def test_official_cifar10_comes_first(tmp_path):
+def test_official_cifar10_comes_first(tmp_path: Path) -> None:
     put(tmp_path, EVERY_KIND["cifar10, npz"][1])
     assert open_data("cifar10", tmp_path).name == "CIFAR-10 test (from test_first1000.npz)"
     put(tmp_path, {"CIFAR10/cifar-10-batches-bin/test_batch.bin": cifar(COLOUR[:2], LABELS[:2])})
@@ -129,7 +131,7 @@ def test_official_cifar10_comes_first(tmp_path):
     assert (found.name, found.count) == ("CIFAR-10 test", 2)
 
 
-def test_digest_follows_the_files(tmp_path):
+def test_digest_follows_the_files(tmp_path: Path) -> None:
     folder = put(tmp_path, mnist())
     first = open_data("mnist", folder)
     assert open_data("mnist:test", folder).digest == first.digest and len(first.digest) == 64
@@ -142,7 +144,7 @@ def test_digest_follows_the_files(tmp_path):
     assert open_data("mnist", folder).digest != first.digest
 
 
-def test_what_to_give_is_said(tmp_path):
+def test_what_to_give_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mnist:test needs `data_dir`.*MNIST/raw/t10k-images-idx3-ubyte\.gz and"):
         open_data("mnist")
     with pytest.raises(InputError, match=r"svhn:train was not found: .* does not hold SVHN/train_32x32\.mat"):
@@ -156,23 +158,23 @@ def test_what_to_give_is_said(tmp_path):
         open_data("cifar10", tmp_path)
 
 
-def head(*numbers):
+def head(*numbers: Any) -> Any:
     return struct.pack(f">{len(numbers)}I", *numbers)
 
 
 @pytest.mark.parametrize("data, words", [
-    (b"", "no idx file of bytes with 3 axes"),
-    (b"\x1f\x8b not an idx file", "no idx file"),
-    (idx(LABELS), "no idx file of bytes with 3 axes: it starts with 00000801"),
-    (head(0x0D03, 3, 28, 28) + bytes(3 * 784 * 4), "no idx file of bytes"),
-    (idx(IMAGES)[:-1], "has 2367 bytes; its header speaks of 2368"),
-    (idx(IMAGES) + b"0", "has 2369 bytes; its header speaks of 2368"),
-    (head(0x0803, 2**32 - 1, 2**32 - 1, 2**32 - 1), "its header speaks of"),
+    (b"", "not an idx file of bytes with 3 axes"),
+    (b"\x1f\x8b not an idx file", "not an idx file"),
+    (idx(LABELS), "not an idx file of bytes with 3 axes: it starts with 00000801"),
+    (head(0x0D03, 3, 28, 28) + bytes(3 * 784 * 4), "not an idx file of bytes"),
+    (idx(IMAGES)[:-1], "has 2367 bytes; its header states 2368"),
+    (idx(IMAGES) + b"0", "has 2369 bytes; its header states 2368"),
+    (head(0x0803, 2**32 - 1, 2**32 - 1, 2**32 - 1), "its header states"),
     (idx(IMAGES[:, :27]), r"images of MNIST have the shape \(1, 28, 28\), not \(1, 27, 28\)"),
     (idx(IMAGES[:2]), "2 images, but 3 labels"),
     (head(0x0803, 0, 28, 28), "holds no images"),
 ])  # fmt: skip
-def test_wrong_idx_files(tmp_path, data, words):
+def test_wrong_idx_files(tmp_path: Path, data: bytes, words: str) -> None:
     put(tmp_path, mnist() | {f"{MNIST}images-idx3-ubyte": data})
     with pytest.raises(InputError, match=words):
         open_data("mnist", tmp_path)
@@ -182,22 +184,22 @@ PACKED = gzip.compress(idx(IMAGES), mtime=0)
 
 
 @pytest.mark.parametrize("data, words", [
-    (b"", "no idx file|cut short"),
+    (b"", "not an idx file|cut short"),
     (b"plain", "damaged or cut short"),
     (PACKED[:-9], "damaged or cut short"),
     (PACKED[:500], "damaged or cut short"),
     (PACKED[:-8] + bytes(8), "CRC check failed"),
-    (gzip.compress(idx(IMAGES)[:-1], mtime=0), "speaks of 2352 bytes, but there are only 2351"),
+    (gzip.compress(idx(IMAGES)[:-1], mtime=0), "states 2352 bytes, but there are only 2351"),
     (gzip.compress(idx(IMAGES) + b"0", mtime=0), "but there are more"),
     (gzip.compress(head(0x0803, 10**6, 10**3, 10**3), mtime=0), "would unpack to 1000000000000, which is refused"),
 ])  # fmt: skip
-def test_wrong_packed_idx_files(tmp_path, data, words):
+def test_wrong_packed_idx_files(tmp_path: Path, data: bytes, words: str) -> None:
     put(tmp_path, mnist(gzip.compress, ".gz") | {f"{MNIST}images-idx3-ubyte.gz": data})
     with pytest.raises(InputError, match=words):
         open_data("mnist", tmp_path)
 
 
-def test_labels_that_are_no_digits(tmp_path):
+def test_labels_that_are_no_digits(tmp_path: Path) -> None:
     put(tmp_path, mnist(labels=np.array([1, 2, 10], np.uint8)))
     with pytest.raises(InputError, match="labels must be 0 to 9, found 1 to 10"):
         open_data("mnist", tmp_path)
@@ -216,19 +218,19 @@ CUBE = COLOUR.transpose(2, 3, 1, 0)
     (svhn(x=CUBE.astype(float)), "X must hold bytes with 4 axes, not float64"),
     (svhn(x=CUBE[..., 0]), "X must hold bytes with 4 axes"),
     (svhn(x=CUBE.transpose(3, 2, 0, 1)), "images of SVHN have the shape"),
-    (svhn(y=np.array([[1.0], [2.5], [3.0]])), "label 2.5, which is no class number"),
+    (svhn(y=np.array([[1.0], [2.5], [3.0]])), "label 2.5, which is not a class number"),
     (svhn(y=np.array([[1], [2]], np.uint8)), "3 images, but 2 labels"),
     (svhn(y=np.eye(3, dtype=np.uint8)), "one class per input"),
     ({"SVHN/test_32x32.mat": b"MATLAB 7.3 MAT-file" + bytes(600)}, "version 7.3, which is not read"),
     ({"SVHN/test_32x32.mat": b"no such thing"}, "no MATLAB file"),
     ({"SVHN/test_32x32.mat": svhn(False)["SVHN/test_32x32.mat"][:-600]}, "cut short"),
 ])  # fmt: skip
-def test_wrong_matlab_files(tmp_path, files, words):
+def test_wrong_matlab_files(tmp_path: Path, files: dict[str, bytes], words: str) -> None:
     with pytest.raises(InputError, match=words):
         open_data("svhn", put(tmp_path, files))
 
 
-def test_labels_of_svhn_may_be_stored_as_float64(tmp_path):
+def test_labels_of_svhn_may_be_stored_as_float64(tmp_path: Path) -> None:
     put(tmp_path, svhn(y=np.array([[1.0], [10.0], [3.0]])))
     assert open_data("svhn", tmp_path).labels.tolist() == [1, 0, 3]
 
@@ -239,12 +241,12 @@ def test_labels_of_svhn_may_be_stored_as_float64(tmp_path):
     (written(np.savez, x=COLOUR), "the array 'y' is damaged"),
     (written(np.savez, x=COLOUR[:, :, :, :31], y=LABELS), "images of CIFAR-10 have the shape"),
 ])  # fmt: skip
-def test_wrong_cifar10_archives(tmp_path, data, words):
+def test_wrong_cifar10_archives(tmp_path: Path, data: bytes, words: str) -> None:
     with pytest.raises(InputError, match=words):
         open_data("cifar10", put(tmp_path, {"CIFAR10/test_first1000.npz": data}))
 
 
-def test_cut_batches_of_cifar10(tmp_path):
+def test_cut_batches_of_cifar10(tmp_path: Path) -> None:
     put(tmp_path, {"cifar-10-batches-bin/test_batch.bin": cifar()[:-1]})
-    with pytest.raises(InputError, match="no multiple of the 3073 of one image"):
+    with pytest.raises(InputError, match="not a multiple of the 3073 of one image"):
         open_data("cifar10", tmp_path)

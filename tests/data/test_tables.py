@@ -1,15 +1,17 @@
-"""Tables: features by name, labels by name or number, and entries that are no numbers."""
+"""Tables: features by name, labels by name or number, and entries that are not numbers."""
 
 import decimal
 import math
 import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from samples import CSV, TABLE, parquet, put
 
+from data.samples import CSV, TABLE, parquet, put
 from elbowroom.data import tables
 from elbowroom.data.sources import open_data
 from elbowroom.errors import InputError
@@ -17,7 +19,7 @@ from elbowroom.errors import InputError
 EXPECTED = np.array([[1.5, 1], [math.nan, 2], [3, 3]])
 
 
-def csv(folder, text, name="a.csv"):
+def csv(folder: Path, text: bytes | str, name: str = "a.csv") -> Path:
     return put(folder, {name: text.encode() if isinstance(text, str) else text}) / name
 
 
@@ -28,7 +30,7 @@ def csv(folder, text, name="a.csv"):
     ("a.pq", parquet(row_group_size=2)),
     ("a.parquet", parquet({**TABLE, "label": pa.array(TABLE["label"]).dictionary_encode()})),
 ])  # fmt: skip
-def test_tables(tmp_path, name, data):
+def test_tables(tmp_path: Path, name: str, data: bytes) -> None:
     found = open_data(put(tmp_path, {name: data}) / name)
     assert (found.name, found.shape, found.count, found.domain) == (name, (2,), 3, None)
     assert (
@@ -52,7 +54,14 @@ def test_tables(tmp_path, name, data):
     ("a,Label", None, None, None, "a,Label"),
     ("a,b", None, ["b"], None, "b"),
 ])  # fmt: skip
-def test_which_columns(tmp_path, names, label_column, feature_columns, label, features):
+def test_which_columns(
+    tmp_path: Path,
+    names: str,
+    label_column: str | None,
+    feature_columns: list[str] | None,
+    label: str | None,
+    features: str,
+) -> None:
     columns = names.split(",")
     path = csv(tmp_path, f"{names}\n{','.join(str(k) for k in range(len(columns)))}\n")
     table = {name: [k] for k, name in enumerate(columns)}
@@ -76,14 +85,14 @@ def test_which_columns(tmp_path, names, label_column, feature_columns, label, fe
     ({"label_column": "width", "feature_columns": ["age"]}, "input 1 has no label"),
     ({"input_shape": (2, 2)}, r"the shape \(2,\), which cannot be seen as \(2, 2\)"),
 ])  # fmt: skip
-def test_wrong_options(tmp_path, options, words):
+def test_wrong_options(tmp_path: Path, options: dict[str, list[str] | str | tuple[int, int]], words: str) -> None:
     put(tmp_path, {"a.csv": CSV, "a.parquet": parquet()})
     for name in ("a.csv", "a.parquet"):
         with pytest.raises(InputError, match=words):
             open_data(tmp_path / name, **options)
 
 
-def test_entries_of_a_csv(tmp_path):
+def test_entries_of_a_csv(tmp_path: Path) -> None:
     entries = ["1", " -2.5 ", "+3", ".5", "4.", "1e-3", "0.1", "5e-324", "9007199254740993", '"6"']
     bad = ["", "?", "n/a", "nan", "inf", "1e999", "0x10", "1_000", '"1,5"', "12 kg", "true", "٣", '"1\n2"']
     path = csv(tmp_path, "a,b\n" + "".join(f"{e},0\n" for e in entries + bad))
@@ -94,7 +103,7 @@ def test_entries_of_a_csv(tmp_path):
     assert all(found.trouble(k) for k in range(len(entries), found.count))
 
 
-def test_text_among_numbers_is_shown(tmp_path, monkeypatch):
+def test_text_among_numbers_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = csv(tmp_path, f"a,b\n1,2\nn/a,{'x' * 99}\n3,\n")
     found = open_data(path)
     long = f"'{'x' * 40}...' in row 2 below the header"
@@ -109,7 +118,7 @@ def test_text_among_numbers_is_shown(tmp_path, monkeypatch):
     assert "'n/a'" in few.trouble(1) and few.trouble(2) == "no finite number in feature 'a'"
 
 
-def test_text_is_found_in_later_blocks(tmp_path, monkeypatch):
+def test_text_is_found_in_later_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_BLOCK", 64)
     rows = [f"{k},0" for k in range(100)]
     rows[77] = "odd,0"
@@ -117,7 +126,7 @@ def test_text_is_found_in_later_blocks(tmp_path, monkeypatch):
     assert found.trouble(77) == "no finite number in feature 'a' ('odd' in row 78 below the header)"
 
 
-def test_the_column_of_the_labels_is_named(tmp_path):
+def test_the_column_of_the_labels_is_named(tmp_path: Path) -> None:
     put(tmp_path, {"a.csv": CSV, "a.parquet": parquet()})
     for name in ("a.csv", "a.parquet"):
         shown = repr(open_data(tmp_path / name))
@@ -127,13 +136,13 @@ def test_the_column_of_the_labels_is_named(tmp_path):
     assert "no labels" in repr(open_data(path, label_column=""))
 
 
-def test_numbers_are_rounded_correctly(tmp_path):
+def test_numbers_are_rounded_correctly(tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=300) * 10.0 ** np.random.default_rng(1).integers(-300, 300, 300)
     path = csv(tmp_path, "a\n" + "".join(f"{v!r}\n" for v in values.tolist()))
     assert np.array_equal(open_data(path).inputs(np.arange(300))[:, 0], values)
 
 
-def test_long_files_are_read_in_blocks(tmp_path, monkeypatch):
+def test_long_files_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_BLOCK", 500)
     rows = [f"{k},{-k},c{k % 3}" for k in range(500)]
     rows[400] = "oops,,c1"  # far from the first block, from which a reader may guess types
@@ -144,14 +153,14 @@ def test_long_files_are_read_in_blocks(tmp_path, monkeypatch):
     assert np.isnan(found.inputs([400])).all() and found.inputs([499]).tolist() == [[499, -499]]
 
 
-def test_text_stays_text(tmp_path):
+def test_text_stays_text(tmp_path: Path) -> None:
     found = open_data(csv(tmp_path, "a,label\n1,b-07\n2,a-1\n3,b-07\n"))
     assert found.classes == ("a-1", "b-07") and found.labels.tolist() == [1, 0, 1]
     assert open_data(csv(tmp_path, "a,label\n1,07\n2,1\n")).labels.tolist() == [7, 1]
 
 
 @pytest.mark.parametrize("text, words", [
-    ("", "no table of comma-separated values"),
+    ("", "not a table of comma-separated values"),
     ("a,b\n", "has no rows"),
     ("a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
     ("a,a\n1,2\n", "the column 'a' appears twice"),
@@ -161,23 +170,23 @@ def test_text_stays_text(tmp_path):
     ("a;b\n1;2\n", "no numbers in the column 'a;b'"),
     ("a,b,c\n1,x,\n2,y,\n", "no numbers in the columns 'b', 'c'"),
     ("a,label\n1,x\n2,\n", "input 1 has no label"),
-    ("a,target\n1,0.5\n2,1\n", "input 0 has the label 0.5, which is no class number"),
+    ("a,target\n1,0.5\n2,1\n", "input 0 has the label 0.5, which is not a class number"),
     ("a,label\n1,-1\n2,1\n", "label -1"),
     ("label\n1\n", "no columns for features; it has 'label'"),
     (b"a,b\n1,\xff\xfe\n", "UTF8|UTF-8"),
-    (b"a,\xff\n1,2\n", "no table"),
+    (b"a,\xff\n1,2\n", "not a table"),
 ])  # fmt: skip
-def test_wrong_csv(tmp_path, text, words):
+def test_wrong_csv(tmp_path: Path, text: bytes | str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         open_data(csv(tmp_path, text))
 
 
-def test_columns_that_are_counted(tmp_path):
+def test_columns_that_are_counted(tmp_path: Path) -> None:
     """A frame without names has the columns 0, 1, 2: these are names, not a lost row."""
     assert open_data(csv(tmp_path, "0,1,2\n5,6,7\n")).inputs([0]).tolist() == [[5, 6, 7]]
 
 
-def test_a_saved_index_can_be_left_out(tmp_path):
+def test_a_saved_index_can_be_left_out(tmp_path: Path) -> None:
     found = open_data(csv(tmp_path, ",a,label\n0,1,x\n1,2,y\n"), feature_columns=["a"])
     assert found.inputs([1]).tolist() == [[2]] and found.labels.tolist() == [0, 1]
     put(tmp_path, {"a.parquet": parquet({"a": [1], "__index_level_0__": [5]})})
@@ -185,7 +194,7 @@ def test_a_saved_index_can_be_left_out(tmp_path):
         open_data(tmp_path / "a.parquet")
 
 
-def test_types_of_parquet_columns(tmp_path):
+def test_types_of_parquet_columns(tmp_path: Path) -> None:
     columns = {
         "f2": pa.array([1.5, None], pa.float16()),
         "f4": pa.array([0.1, None], pa.float32()),
@@ -206,7 +215,7 @@ def test_types_of_parquet_columns(tmp_path):
     pa.array(["1", "2"]), pa.array([[1.0], [2.0]]), pa.array([0, 1], pa.timestamp("s")), pa.array([{"a": 1}, {"a": 2}]),
     pa.array([b"1", b"2"]), pa.nulls(2), pa.array(["a", "b"]).dictionary_encode(),
 ])  # fmt: skip
-def test_parquet_columns_that_are_no_numbers(tmp_path, column):
+def test_parquet_columns_that_are_no_numbers(tmp_path: Path, column: Any) -> None:
     put(tmp_path, {"a.parquet": parquet({"a": [1, 2], "odd": column, "label": [0, 1]})})
     with pytest.raises(InputError, match="no numbers in the column 'odd'"):
         open_data(tmp_path / "a.parquet")
@@ -219,13 +228,13 @@ def test_parquet_columns_that_are_no_numbers(tmp_path, column):
     (pa.array([True, False]), [1, 0], ("False", "True")),
     (pa.array(["b", "a"], pa.large_string()), [1, 0], ("a", "b")),
 ])  # fmt: skip
-def test_labels_in_parquet(tmp_path, column, numbers, names):
+def test_labels_in_parquet(tmp_path: Path, column: Any, numbers: list[int], names: tuple[str, str] | None) -> None:
     put(tmp_path, {"a.parquet": parquet({"a": [1, 2], "label": column})})
     found = open_data(tmp_path / "a.parquet")
     assert found.labels.tolist() == numbers and found.classes == names
 
 
-def test_wrong_parquet(tmp_path):
+def test_wrong_parquet(tmp_path: Path) -> None:
     put(tmp_path, {"a.parquet": b"PAR1 and no more", "b.parquet": parquet({"a": pa.array([], pa.float64())})})
     put(tmp_path, {"c.parquet": parquet({"a": [1], "label": [[1]]}), "d.parquet": parquet({"a": [1], "y": [None]})})
     for name, words in (
@@ -238,14 +247,14 @@ def test_wrong_parquet(tmp_path):
             open_data(tmp_path / f"{name}.parquet")
 
 
-def test_parquet_is_read_by_row_group(tmp_path, monkeypatch):
+def test_parquet_is_read_by_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(0).normal(size=(1000, 3))
     columns = {name: values[:, k] for k, name in enumerate("abc")} | {"label": np.arange(1000) % 4}
     put(tmp_path, {"a.parquet": parquet(columns, row_group_size=300)})
     found = open_data(tmp_path / "a.parquet")
     reads, read = [], tables._read_columns
 
-    def spy(path, groups, names, rows):
+    def spy(path: Path, groups: list[int], names: list[str], rows: int) -> Any:
         reads.append(list(groups))
         return read(path, groups, names, rows)
 
@@ -260,15 +269,15 @@ def test_parquet_is_read_by_row_group(tmp_path, monkeypatch):
     assert len(pickle.dumps(found)) < 12_000 and np.array_equal(again.inputs(chosen), values[chosen])
 
 
-def test_a_table_that_changed(tmp_path):
+def test_a_table_that_changed(tmp_path: Path) -> None:
     put(tmp_path, {"a.parquet": parquet({"a": [1, 2, 3]})})
     found = open_data(tmp_path / "a.parquet")
     put(tmp_path, {"a.parquet": parquet({"a": [1, 2]})})
-    with pytest.raises(InputError, match=r"2 rows where its footer speaks of 3|cannot be read"):
+    with pytest.raises(InputError, match=r"2 rows where its footer states 3|cannot be read"):
         found.inputs([0])
 
 
-def test_parquet_bombs_are_refused(tmp_path):
+def test_parquet_bombs_are_refused(tmp_path: Path) -> None:
     """A column of one value takes a few bytes, however long it is."""
     column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1_000_000, np.int8)), pa.array([1.5]))
     pq.write_table(pa.table({f"c{k}": column for k in range(150)}), tmp_path / "a.parquet", row_group_size=10**6)
@@ -277,7 +286,7 @@ def test_parquet_bombs_are_refused(tmp_path):
         open_data(tmp_path / "a.parquet")
 
 
-def test_digests_follow_the_columns(tmp_path):
+def test_digests_follow_the_columns(tmp_path: Path) -> None:
     path = csv(tmp_path, "x,y,label\n1,2,3\n")
     choices = (
         {},
@@ -292,7 +301,7 @@ def test_digests_follow_the_columns(tmp_path):
     assert open_data(path).digest not in digests
 
 
-def test_input_shape(tmp_path):
+def test_input_shape(tmp_path: Path) -> None:
     path = csv(tmp_path, "label," + ",".join(f"p{k}" for k in range(6)) + "\n1,0,1,2,3,4,5\n")
     found = open_data(path, input_shape=(1, 2, 3))
     assert found.inputs([0]).tolist() == [[[[0, 1, 2], [3, 4, 5]]]] and found.features[3] == "p3"

@@ -1,5 +1,7 @@
 """Which errors say that memory ran out, and which that the device failed."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -19,10 +21,10 @@ NEITHER = [RuntimeError("sizes do not match"), InputError("a feature is called '
 
 
 @pytest.mark.parametrize("error", [*NO_MEMORY, *NO_DEVICE, *NEITHER], ids=str)
-def test_each_error_is_known(error):
+def test_each_error_is_known(error: Any) -> None:
     assert is_out_of_memory(error) == (error in NO_MEMORY)
     assert is_device_failure(error) == (error in NO_DEVICE)
 
 
-def test_no_error_is_none():
+def test_no_error_is_none() -> None:
     assert not is_out_of_memory(None)

@@ -171,7 +171,7 @@ def test_casts_cannot_go_stale(dtype: torch.dtype) -> None:
     )
     x = torch.tensor([[1.0, 0.5]])
     old = er.certify(net, x)
-    net.nodes[1].op.weight.data.copy_(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))  # type: ignore[attr-defined]
+    net.nodes[1].op.weight.data.copy_(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
     for precision in ("float32", "float64"):
         certs = er.certify(net, x, precision=precision)
         assert certs.labels.tolist() == [1] == net.decide(net(x)).tolist()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elbowroom.errors import InputError
+from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.network.operations import (
     ELU,
@@ -204,7 +207,7 @@ ACTIVATIONS = [
 
 
 @pytest.mark.parametrize(("op", "torchs"), ACTIVATIONS, ids=[op.name for op, _ in ACTIVATIONS])
-def test_activations_are_torchs(op: Activation, torchs) -> None:  # type: ignore[no-untyped-def]
+def test_activations_are_torchs(op: Activation, torchs: Callable[..., Any]) -> None:
     x = torch.cat([torch.linspace(-6, 6, 121).double(), torch.tensor([-150.0, 150.0])])[:, None].repeat(1, 3)
     torch.testing.assert_close(op(x), torchs(x), rtol=1e-12, atol=1e-14)
     assert op.output_shape((3,)) == (3,)
@@ -269,7 +272,7 @@ def test_shapes_that_do_not_fit(op: Operation, shapes: list[Shape]) -> None:
         (lambda: Softplus(-1.0), "beta > 0"),
     ],
 )
-def test_parameters_that_make_no_sense(make, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_parameters_that_make_no_sense(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
 
@@ -344,7 +347,7 @@ def test_decisions() -> None:
     assert repr(small()) == "Network(3 -> 2, 24 parameters: Linear, ReLU, Linear)"
 
 
-def test_axes_that_would_mean_the_batch_are_refused():
+def test_axes_that_would_mean_the_batch_are_refused() -> None:
     with pytest.raises(InputError, match="axis >= 0"):
         Slice(-1, 0, 2)
     with pytest.raises(InputError, match="axes >= 0"):
@@ -366,6 +369,8 @@ def test_axes_that_would_mean_the_batch_are_refused():
     ],
     ids=lambda v: v.name if isinstance(v, Operation) else str(v),
 )
-def test_operations_that_reach_the_batch_axis_or_do_not_fit_are_refused(op, shape):
+def test_operations_that_reach_the_batch_axis_or_do_not_fit_are_refused(
+    op: ops.Operation, shape: tuple[int, ...]
+) -> None:
     with pytest.raises(InputError, match="does not fit"):
         Graph(shape).add(op, 0)

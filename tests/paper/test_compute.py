@@ -1,9 +1,11 @@
-"""The experiments on images, in the smallest size and on embedded digits: computed, gone on with, read back, drawn."""
+"""The experiments on images, in the smallest size and on embedded digits: computed, resumed, read back, drawn."""
 
 import csv
 import dataclasses
 import json
 import shutil
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,19 +29,19 @@ pytest.importorskip("sklearn")
 MODELS = (*MAIN[:2], *BINARY[:2])
 
 
-def bench(out, **options):
+def bench(out: Path, **options: Any) -> Bench:
     return Bench(out, TINY, lambda m: training_data("digits", None, m.classes), torch.device("cpu"), **options)
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     out = tmp_path_factory.mktemp("compute")
     said = []
     compute(bench(out, say=said.append), MODELS)
     return out, said
 
 
-def test_all_ways_are_runs_that_are_proved_again(done):
+def test_all_ways_are_runs_that_are_proved_again(done: tuple[Path, list[str]]) -> None:
     out, said = done
     for model in MODELS:
         name = TINY.of(model).name
@@ -57,7 +59,7 @@ def test_all_ways_are_runs_that_are_proved_again(done):
             assert Run.open(out / "runs" / name / way).plan.inputs == wanted
 
 
-def test_what_is_stored_is_what_certify_finds(done):
+def test_what_is_stored_is_what_certify_finds(done: tuple[Path, list[str]]) -> None:
     out, _ = done
     model = TINY.of(MAIN[1])
     net = er.load(out / "models" / f"{model.name}.elbowroom")
@@ -79,14 +81,14 @@ def test_what_is_stored_is_what_certify_finds(done):
     assert training["adversary"]["tau"] == 0.1 and training["test_accuracy"] > training["attacked_accuracy"] > 0.3
 
 
-def test_lagrangian_runs_take_the_steps_of_the_size(done):
+def test_lagrangian_runs_take_the_steps_of_the_size(done: tuple[Path, list[str]]) -> None:
     out, _ = done
     run = Run.open(out / "runs" / TINY.of(MAIN[0]).name / "lagrangian")
     assert run.plan.settings["solver_options"] == {"steps": TINY.steps, "rho_every": 1}
     assert f"steps={TINY.steps}" in run.claim["settings"]["solver"]
 
 
-def test_nothing_is_done_twice(done, monkeypatch):
+def test_nothing_is_done_twice(done: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     out, _ = done
     for where, name in (
         ("elbowroom.paper.bench", "train"), ("elbowroom.paper.certified", "run_dataset"),
@@ -96,7 +98,9 @@ def test_nothing_is_done_twice(done, monkeypatch):
     compute(bench(out, say=pytest.fail), MODELS)
 
 
-def test_goes_on_where_it_stopped(done, tmp_path, monkeypatch):
+def test_goes_on_where_it_stopped(
+    done: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the middle of a run too: the part that is done is kept."""
     out, _ = done
     name = TINY.of(MAIN[0]).name
@@ -105,7 +109,7 @@ def test_goes_on_where_it_stopped(done, tmp_path, monkeypatch):
     monkeypatch.setattr(certified, "_MOST", 4)
     parts = tmp_path / "runs" / name / "sequential" / "parts"
 
-    def stop():
+    def stop() -> bool:
         return parts.exists() and len(list(parts.iterdir())) == 1
 
     said = []
@@ -121,7 +125,7 @@ def test_goes_on_where_it_stopped(done, tmp_path, monkeypatch):
         assert (second["proved"] == (second["status"] == STATUSES.index("certified"))).all()
 
 
-def test_a_run_of_another_network_is_refused(done, tmp_path):
+def test_a_run_of_another_network_is_refused(done: tuple[Path, list[str]], tmp_path: Path) -> None:
     out, _ = done
     for folder in ("models", "runs", "checks", "analysis"):
         shutil.copytree(out / folder, tmp_path / folder)
@@ -131,7 +135,7 @@ def test_a_run_of_another_network_is_refused(done, tmp_path):
         compute(bench(tmp_path, say=lambda _: None), MAIN[:1])
 
 
-def test_a_run_that_was_removed_is_made_and_proved_anew(done, tmp_path):
+def test_a_run_that_was_removed_is_made_and_proved_anew(done: tuple[Path, list[str]], tmp_path: Path) -> None:
     out, _ = done
     shutil.copytree(out, tmp_path / "o")
     name, said = TINY.of(MAIN[0]).name, []
@@ -140,7 +144,7 @@ def test_a_run_that_was_removed_is_made_and_proved_anew(done, tmp_path):
     assert len(said) == 1 and f"{name}: lagrangian: " in said[0]
 
 
-def test_what_the_check_does_not_prove_is_told(done, tmp_path):
+def test_what_the_check_does_not_prove_is_told(done: tuple[Path, list[str]], tmp_path: Path) -> None:
     out, _ = done
     shutil.copytree(out, tmp_path / "o")
     name = TINY.of(MAIN[0]).name
@@ -152,7 +156,7 @@ def test_what_the_check_does_not_prove_is_told(done, tmp_path):
     assert held_of(tmp_path / "o", name, "adaptive")["proved"].sum() == held["proved"].sum() - 1
 
 
-def test_stopped_while_training_leaves_no_half_model(tmp_path):
+def test_stopped_while_training_leaves_no_half_model(tmp_path: Path) -> None:
     said = []
     with pytest.raises(Stopped):
         compute(bench(tmp_path, stop=lambda: True, say=said.append), MODELS)
@@ -162,7 +166,7 @@ def test_stopped_while_training_leaves_no_half_model(tmp_path):
     assert not list(tmp_path.rglob("*.elbowroom")) and not said
 
 
-def test_sizes_are_not_mixed(done):
+def test_sizes_are_not_mixed(done: tuple[Path, list[str]]) -> None:
     out, _ = done
     with pytest.raises(InputError, match="size tiny"):
         compute(dataclasses.replace(bench(out), size=QUICK), MODELS)
@@ -171,7 +175,7 @@ def test_sizes_are_not_mixed(done):
         compute(dataclasses.replace(bench(out), size=longer), MODELS)
 
 
-def test_names_are_distinct():
+def test_names_are_distinct() -> None:
     for size in SIZES.values():
         names = [size.of(m).name for m in (*MAIN, *BINARY)]
         assert len(set(names)) == len(names) == 16
@@ -180,7 +184,7 @@ def test_names_are_distinct():
 # --- read back
 
 
-def test_findings(done):
+def test_findings(done: tuple[Path, list[str]]) -> None:
     out, _ = done
     found = read(out, TINY, MAIN)
     assert [f.model.robust for f in found] == [False, True] and len(pairs(found)) == 1
@@ -209,7 +213,7 @@ def test_findings(done):
     assert [s.certified for s in doctored.on_common(*ways)] == [s.certified - 1 for s in f.on_common(*ways)]
 
 
-def test_tables_and_figures(done):
+def test_tables_and_figures(done: tuple[Path, list[str]]) -> None:
     pytest.importorskip("matplotlib")
     out, _ = done
     files = render(out, TINY)
@@ -229,7 +233,7 @@ def test_tables_and_figures(done):
     assert "Smaller networks than the paper's" in text
 
 
-def test_claims_follow_the_numbers(done):
+def test_claims_follow_the_numbers(done: tuple[Path, list[str]]) -> None:
     out, _ = done
     found, binary = read(out, TINY, MAIN), read(out, TINY, BINARY)
     normal, robust = (f.summary("sequential").ratio for f in found)
@@ -243,7 +247,7 @@ def test_claims_follow_the_numbers(done):
     assert f"The ratio is larger for robust models**: {verdict} pairs" in claims(swapped, binary)
 
 
-def test_pages_are_filled_in(done, tmp_path):
+def test_pages_are_filled_in(done: tuple[Path, list[str]], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out, _ = done
     page = tmp_path / "docs" / "results.md"

@@ -1,14 +1,16 @@
 """The measurement of the prior, on small networks."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
 
 from elbowroom.certificates.store import Run
+from elbowroom.data.embedded import Dataset
 from elbowroom.paper import prior as module
 from elbowroom.paper.bench import Bench
-from elbowroom.paper.models import MAIN, TINY
+from elbowroom.paper.models import MAIN, TINY, Model
 from elbowroom.paper.prior import CASES, GRADIENTS, prior_table
 from elbowroom.runs.check import check_run
 from elbowroom.training.sets import training_data
@@ -16,11 +18,11 @@ from elbowroom.training.sets import training_data
 pytest.importorskip("sklearn")
 
 
-def source(model):
+def source(model: Model) -> tuple[Dataset, tuple[str, ...]]:
     return training_data("digits", None, model.classes)
 
 
-def test_rows_with_and_without(tmp_path, monkeypatch):
+def test_rows_with_and_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEARNED_FROM", 12)
     monkeypatch.setattr(
         module, "CASES", {name: CASES[name] for name in ("paper's bounds", "asymmetric, in the domain")}

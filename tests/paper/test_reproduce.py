@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -20,13 +21,13 @@ pytest.importorskip("matplotlib")
 
 
 @pytest.fixture
-def tiny(monkeypatch):
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAIN", MAIN[:2])
     monkeypatch.setattr(module, "BINARY", BINARY[:2])
     monkeypatch.setattr(module, "source_of", lambda _: lambda m: training_data("digits", None, m.classes))
 
 
-def test_tables_then_maps(tiny, tmp_path, capsys):
+def test_tables_then_maps(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = reproduce_command("table2", tmp_path, data_dir=tmp_path, size="tiny", device="cpu")
     assert {f.name for f in files} == {"cosines.md", "cosines.csv", "dimension.md", "dimension.csv", "claims.md"}
     assert [p.name for p in (tmp_path / "runs" / "mnist-16-normal").iterdir()] == ["sequential"]
@@ -37,13 +38,13 @@ def test_tables_then_maps(tiny, tmp_path, capsys):
     assert printed.count("mnist-16-normal: trained") == 1 and "The ratio is larger for robust models" in printed
 
 
-def test_toy_bounds_need_no_data(tmp_path, capsys):
+def test_toy_bounds_need_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = reproduce_command("toy-bounds", tmp_path, size="tiny")
     assert [f.name for f in files] == ["toy-bounds.md", "toy-bounds.png", "toy-bounds.svg"]
     assert "quad.>simple" in capsys.readouterr().out and (tmp_path / "tables" / "toy-bounds.md").exists()
 
 
-def test_all_is_every_one(monkeypatch, tmp_path):
+def test_all_is_every_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = []
     for name in ("_synthetic", "_toy_bounds"):
         monkeypatch.setattr(module, name, lambda *a, name=name: asked.append(name) or [])
@@ -53,7 +54,7 @@ def test_all_is_every_one(monkeypatch, tmp_path):
     assert set(EXPERIMENTS) == {"synthetic", "toy-bounds", "table1", "table2", "histograms", "bounding-maps"}
 
 
-def test_what_is_missing_is_said(tmp_path):
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown experiment"):
         reproduce_command("table9", tmp_path)
     with pytest.raises(InputError, match="data_dir"):
@@ -68,14 +69,14 @@ def test_what_is_missing_is_said(tmp_path):
     assert "not both" in refused("reproduce", "table2", "--quick", "--size", "full")
 
 
-def test_time_is_over(tiny, tmp_path):
+def test_time_is_over(tiny: None, tmp_path: Path) -> None:
     given = ("reproduce", "variants", "--size", "tiny", "--data-dir", tmp_path, "--out", tmp_path, "--device", "cpu")
     found = run(*given, "--minutes", "0")
-    assert found.exit_code == 130 and "the same command goes on" in found.stderr
+    assert found.exit_code == 130 and "the same command resumes" in found.stderr
     assert not (tmp_path / "runs").exists()
 
 
-def test_without_figures(tiny, tmp_path, monkeypatch):
+def test_without_figures(tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is a GPU and no matplotlib."""
     monkeypatch.setattr(module, "need_matplotlib", lambda: pytest.fail("not needed"))
     given = {"data_dir": tmp_path, "size": "tiny", "device": "cpu", "models": "mnist-16-normal", "figures": False}
@@ -95,7 +96,7 @@ main()
 """
 
 
-def test_killed_and_resumed_and_proved(tiny, tmp_path):
+def test_killed_and_resumed_and_proved(tiny: None, tmp_path: Path) -> None:
     """SIGKILL in the midst of it: what was done is used again, and the check proves every run there is in the end."""
     given = ["reproduce", "table1", "--size", "tiny", "--models", "mnist-16-normal", "--device", "cpu"]
     given += ["--data-dir", str(tmp_path), "--out", str(tmp_path / "out")]

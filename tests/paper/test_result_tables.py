@@ -2,6 +2,7 @@
 
 import csv
 import io
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from elbowroom.paper.tables import Column, Table, fill, number, percent
 COLUMNS = (Column("name"), Column("size", number(2)), Column("share %", percent(1)))
 
 
-def test_markdown_is_for_people_and_csv_is_exact():
+def test_markdown_is_for_people_and_csv_is_exact() -> None:
     table = Table("t", COLUMNS, [["a, b", 1 / 3, 0.5], ["c", None, 2 / 3]], "a note")
     assert table.markdown().split("\n") == [
         "| name | size | share % |", "|---|---:|---:|", "| a, b | 0.33 | 50.0 |", "| c | – | 66.7 |", "", "a note",
@@ -21,17 +22,17 @@ def test_markdown_is_for_people_and_csv_is_exact():
     ]  # fmt: skip
 
 
-def test_rows_must_fit():
+def test_rows_must_fit() -> None:
     with pytest.raises(ValueError, match="2 values for 3 columns"):
         Table("t", COLUMNS, [["a", 1.0]])
 
 
-def test_files(tmp_path):
+def test_files(tmp_path: Path) -> None:
     files = Table("t", COLUMNS, []).write(tmp_path / "deep")
     assert [f.name for f in files] == ["t.md", "t.csv"] and files[1].read_text() == "name,size,share %\n"
 
 
-def test_filling_a_page(tmp_path):
+def test_filling_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- a -->\n<!-- end of a -->\n<!-- b -->\nx\ny\n<!-- end of b -->\nend\n")
     assert fill(page, {"a": "1\\g<0>", "c": "no place"}) == ["a"]

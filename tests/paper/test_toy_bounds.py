@@ -1,5 +1,7 @@
 """The figure of appendix B: written, and right."""
 
+from pathlib import Path
+
 import pytest
 
 from elbowroom.errors import InputError
@@ -8,7 +10,7 @@ from elbowroom.paper.toy_bounds import SETTINGS, toy_bounds
 pytest.importorskip("matplotlib")
 
 
-def test_boxes_hold_every_sampled_output(tmp_path):
+def test_boxes_hold_every_sampled_output(tmp_path: Path) -> None:
     result = toy_bounds(tmp_path / "figure", seeds=6, side=41)
     assert [f.suffix for f in result.files] == [".png", ".svg"]
     assert all(f.stat().st_size > 10_000 for f in result.files)
@@ -25,17 +27,17 @@ def test_boxes_hold_every_sampled_output(tmp_path):
     assert c["quadratic"] / c["combined"] > b["quadratic"] / b["combined"] > 1  # larger budgets the quadratic ones
 
 
-def test_the_table(tmp_path):
+def test_the_table(tmp_path: Path) -> None:
     found = toy_bounds(tmp_path, 1, 3)
     assert "2-10-10-2, ε = 0.2" in found.table() and "quad.>simple" in found.table()
     assert found.files[1].name == "toy-bounds.svg"
 
 
-def test_same_seed_same_picture(tmp_path):
+def test_same_seed_same_picture(tmp_path: Path) -> None:
     first, second = (toy_bounds(tmp_path / name, seeds=0, side=9) for name in ("a", "b"))
     assert first.files[1].read_bytes() == second.files[1].read_bytes()
 
 
-def test_a_dead_network_is_refused(tmp_path):
+def test_a_dead_network_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="choose another"):
         toy_bounds(tmp_path, seed=52, seeds=0, side=3)

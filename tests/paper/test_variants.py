@@ -1,15 +1,17 @@
 """Training in other ways, on small networks: measured, kept, put into a table."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
 
+from elbowroom.data.embedded import Dataset
 from elbowroom.paper.bench import Bench
-from elbowroom.paper.models import QUICK, TINY
+from elbowroom.paper.models import QUICK, TINY, Model
 from elbowroom.paper.variants import VARIANTS, Variant, measure, table
+from elbowroom.training.adversary import PGD
 from elbowroom.training.sets import training_data
-from elbowroom.training.train import PGD
 
 pytest.importorskip("sklearn")
 SMALL = (
@@ -18,15 +20,15 @@ SMALL = (
 )
 
 
-def bench(out, wrong=False):
-    def source(model):
+def bench(out: Path, wrong: bool = False) -> Bench:
+    def source(model: Model) -> tuple[Dataset, tuple[str, ...]]:
         data, classes = training_data("digits")
         return (dataclasses.replace(data, y_test=(data.y_test + 1) % 10) if wrong else data), classes
 
     return Bench(out, TINY, source, torch.device("cpu"), say=lambda _: None)
 
 
-def test_measured_once_and_kept(tmp_path, monkeypatch):
+def test_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measure(bench(tmp_path), SMALL[0])
     assert [p.name for p in (tmp_path / "runs").iterdir()] == ["a"] and len(table(tmp_path, SMALL).rows) == 1
     measure(bench(tmp_path), SMALL[1])
@@ -40,18 +42,18 @@ def test_measured_once_and_kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::elbowroom.errors.DataWarning")
-def test_nothing_certified(tmp_path):
+def test_nothing_certified(tmp_path: Path) -> None:
     measure(bench(tmp_path, wrong=True), SMALL[0])
     assert table(tmp_path, SMALL).rows[0][11:] == [None, None, None, None, TINY.few, 0]
 
 
-def test_small_ones():
+def test_small_ones() -> None:
     for v in VARIANTS:
         small = v.of(QUICK)
         assert small.name == v.name and small.images <= QUICK.n_train and max(small.widths) <= 64
 
 
-def test_steps_are_whole_epochs():
+def test_steps_are_whole_epochs() -> None:
     images = {"mnist": 60000, "svhn": 16000}
     for v in VARIANTS:
         per_epoch = (v.images or images[v.data]) // v.batch

@@ -1,4 +1,4 @@
-"""A network's values at a point without rounding: in fractions, or in balls of 2000 bits where those do not suffice.
+"""A network's values at a point without rounding: in fractions, or in balls of 2000 bits where those are not enough.
 
 It shares nothing with the checker but the data structure. Values are numpy arrays of objects, one point at a time.
 """

@@ -14,12 +14,12 @@ import numpy as np
 import onnxruntime
 import torch
 import torch.nn.functional as F
-from exact import without_offset
 from torch import Tensor
 
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.readers.onnx.write import to_onnx
+from proof.exact import without_offset
 
 TINY = torch.finfo(torch.float32).tiny  # the smallest number that is not subnormal
 FLUSHING = ("kept", "read", "written", "both", "either")

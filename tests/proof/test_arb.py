@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from exact import values
 from flint import arb, ctx
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.proof.arb import prove_arb
 from elbowroom.proof.kernel.prove import prove
+from proof.exact import values
 from support import FULL, Builder, mlp, random_region
 
 F64 = torch.float64

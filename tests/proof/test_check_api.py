@@ -5,12 +5,17 @@ import math
 import subprocess
 import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import elbowroom as er
+from elbowroom.certificates.result import Certificates
+from elbowroom.claim.hints import Hints
+from elbowroom.claim.stated import Stated
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.proof import recheck as api
@@ -27,28 +32,33 @@ SHAPES = {
 }  # fmt: skip
 
 
-def network(seed=0, sizes=(N, 12, 12, 4), activation=None, decision="max"):
+def network(
+    seed: int = 0,
+    sizes: tuple[int, ...] = (N, 12, 12, 4),
+    activation: ops.Activation | None = None,
+    decision: str = "max",
+) -> Network:
     return mlp(np.random.default_rng(seed), list(sizes), activation or ops.ReLU(), decision=decision)
 
 
-def inputs(count=6, seed=0):
+def inputs(count: int = 6, seed: int = 0) -> Tensor:
     return torch.tensor(np.random.default_rng(seed).uniform(-1, 1, size=(count, N)))
 
 
-def stored(certs, tmp_path):
+def stored(certs: Certificates, tmp_path: Path) -> Certificates:
     """As an auditor gets them: from files, whose checksums are right, whoever wrote them."""
     return er.Certificates.load(certs.save(tmp_path / "run"))
 
 
 @pytest.fixture(scope="module")
-def boxes():
+def boxes() -> Certificates:
     certs = er.certify(network(), inputs(8))
     assert certs.certified.sum() >= 6
     return certs
 
 
 @pytest.fixture(scope="module")
-def rotated():
+def rotated() -> Certificates:
     certs = er.certify(network(), inputs(), region=SHAPES["oblique asymmetric"])
     assert certs.certified.all()
     return certs
@@ -59,7 +69,7 @@ def rotated():
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_every_shape_is_proved_again(tmp_path, name):
+def test_every_shape_is_proved_again(tmp_path: Path, name: str) -> None:
     for activation in (ops.ReLU(), ops.Tanh()):
         certs = er.certify(network(activation=activation), inputs(), region=SHAPES[name])
         report = check(stored(certs, tmp_path))
@@ -70,7 +80,7 @@ def test_every_shape_is_proved_again(tmp_path, name):
 
 
 @pytest.mark.parametrize("decision", ["max", "min"])
-def test_specifications_are_proved_again(tmp_path, decision):
+def test_specifications_are_proved_again(tmp_path: Path, decision: str) -> None:
     net, x = network(decision=decision), inputs()
     specs = [
         er.label_in([0, 2], 4, decision),
@@ -85,13 +95,13 @@ def test_specifications_are_proved_again(tmp_path, decision):
 
 @pytest.mark.parametrize("margin", ["direct", "logits"])
 @pytest.mark.parametrize("bounds", ["simple", "quadratic", "combined", "adaptive"])
-def test_every_bound_is_proved_again(tmp_path, bounds, margin):
+def test_every_bound_is_proved_again(tmp_path: Path, bounds: str, margin: str) -> None:
     certs = er.certify(network(), inputs(), bounds=bounds, margin=margin)
     assert certs.certified.any()
     assert torch.equal(check(stored(certs, tmp_path)).passed, certs.certified)
 
 
-def test_wrong_hints_do_no_harm(boxes, tmp_path):
+def test_wrong_hints_do_no_harm(boxes: Certificates, tmp_path: Path) -> None:
     """No method dominates: the checker tries both kinds of lines, so a lie about the method costs nothing here."""
     found = er.certify(network(), inputs(8), bounds="combined")
     for certs, lie in ((boxes, "combined"), (found, "adaptive"), (found, "own function")):
@@ -99,7 +109,7 @@ def test_wrong_hints_do_no_harm(boxes, tmp_path):
         assert torch.equal(check(stored(lying, tmp_path)).passed, certs.certified)
 
 
-def test_images_and_every_operation(tmp_path):
+def test_images_and_every_operation(tmp_path: Path) -> None:
     net = every_operation(dtype=torch.float32)
     x = torch.tensor(np.random.default_rng(0).normal(size=(2, 2, 6, 6)))
     certs = er.certify(net, x, region=er.Uniform(), max_eps=0.02)
@@ -110,7 +120,7 @@ def test_images_and_every_operation(tmp_path):
     assert not check(stored(wrong, tmp_path)).passed.any()
 
 
-def test_frozen_features_and_a_domain(tmp_path):
+def test_frozen_features_and_a_domain(tmp_path: Path) -> None:
     frozen = torch.tensor([True, False, False, True, False, False])
     for region in (er.Box(), er.Box(asymmetric=True), er.Ellipsoid()):
         certs = er.certify(network(), inputs(), region=region, frozen=frozen, domain=(-1, 1))
@@ -118,7 +128,7 @@ def test_frozen_features_and_a_domain(tmp_path):
         assert torch.equal(check(stored(certs, tmp_path)).passed, certs.certified)
 
 
-def test_deployed_claims_are_held_to(tmp_path):
+def test_deployed_claims_are_held_to(tmp_path: Path) -> None:
     net = network().cast(torch.float32)
     certs = er.certify(net, inputs().float(), deployed="float32")
     assert certs.certified.any()
@@ -130,12 +140,12 @@ def test_deployed_claims_are_held_to(tmp_path):
     assert check(tight) and not check(tight, deployed="float32")
 
 
-def plainly(certs):
+def plainly(certs: Certificates) -> Certificates:
     return dataclasses.replace(certs, settings={**certs.settings, "deployed": None})
 
 
 @pytest.mark.parametrize(("limit", "value"), [("BATCH", 4), ("_MOST_ROWS", 3 * 12)])
-def test_batches_do_not_matter(monkeypatch, limit, value):
+def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
     certs = er.certify(network(), inputs(11), region=er.Uniform())
     whole = check(certs)
     monkeypatch.setattr(api, limit, value)
@@ -149,7 +159,7 @@ def test_batches_do_not_matter(monkeypatch, limit, value):
     torch.testing.assert_close(whole.margins, parts.margins, rtol=1e-9, atol=1e-12)
 
 
-def test_only_certified_inputs_are_checked(tmp_path):
+def test_only_certified_inputs_are_checked(tmp_path: Path) -> None:
     net, x = network(), inputs(4).float()
     labels = net(x).argmax(1)
     labels[0] = (labels[0] + 1) % 4
@@ -164,7 +174,7 @@ def test_only_certified_inputs_are_checked(tmp_path):
     assert (report.margins[:2] == -torch.inf).all() and (report.margins[2:] > 0).all()
 
 
-def test_a_run_without_certificates(tmp_path):
+def test_a_run_without_certificates(tmp_path: Path) -> None:
     net, x = network(), inputs(2)
     report = check(stored(er.certify(net, x, (net(x).argmax(1) + 1) % 4), tmp_path))
     assert not report and report.counts == {"proved": 0, "failed": 0, "no certificate": 2}  # nothing was proved
@@ -174,7 +184,7 @@ def test_a_run_without_certificates(tmp_path):
 # Forgeries: the files are sound, the claim is not
 
 
-def grown(certs, factor):
+def grown(certs: Certificates, factor: float) -> Certificates:
     """Boxes scaled about the input, with all that follows from it."""
     lower, upper = (certs.x + factor * (t - certs.x) for t in (certs.lower, certs.upper))
     half = torch.nextafter(upper / 2 - lower / 2, torch.zeros_like(lower))
@@ -182,7 +192,7 @@ def grown(certs, factor):
     return sized(dataclasses.replace(certs, center=lower / 2 + upper / 2, **changed))
 
 
-def test_enlarged_boxes_fail_and_shrunk_ones_pass(boxes, tmp_path):
+def test_enlarged_boxes_fail_and_shrunk_ones_pass(boxes: Certificates, tmp_path: Path) -> None:
     report = check(stored(grown(boxes, 1.5), tmp_path))
     assert not report and not report.passed.any()
     assert all("could only be bounded by -" in report.message[k] for k in report.failures)
@@ -191,7 +201,7 @@ def test_enlarged_boxes_fail_and_shrunk_ones_pass(boxes, tmp_path):
     assert torch.equal(check(stored(grown(boxes, 1.0), tmp_path)).passed, boxes.certified)
 
 
-def test_false_claims_have_no_proof(boxes):
+def test_false_claims_have_no_proof(boxes: Certificates) -> None:
     """Boxes of all sizes: wherever a corner is found that decides otherwise, the check has not passed."""
     net, gen, false = boxes.network, torch.Generator().manual_seed(0), 0
     for factor in (0.99, 1.01, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0):
@@ -207,7 +217,7 @@ def test_false_claims_have_no_proof(boxes):
 
 
 @pytest.mark.parametrize("name", ["ellipsoid", "l1", "oblique box", "oblique asymmetric", "oblique ellipsoid"])
-def test_other_shapes_enlarged_and_shrunk(name, tmp_path):
+def test_other_shapes_enlarged_and_shrunk(name: str, tmp_path: Path) -> None:
     certs = er.certify(network(), inputs(), region=SHAPES[name])
     larger = sized(dataclasses.replace(certs, eps=certs.eps * 1.5))
     report = check(stored(larger, tmp_path))
@@ -217,7 +227,7 @@ def test_other_shapes_enlarged_and_shrunk(name, tmp_path):
         assert torch.equal(check(stored(smaller, tmp_path)).passed, certs.certified)
 
 
-def test_another_norm_is_another_region(tmp_path):
+def test_another_norm_is_another_region(tmp_path: Path) -> None:
     """An l1 certificate read as a ball, or as a box, would cover far more."""
     certs = er.certify(network(), inputs(), region=er.L1())
     for p, region in ((2, "Ellipsoid"), ("inf", "Box")):
@@ -229,11 +239,11 @@ def test_another_norm_is_another_region(tmp_path):
     assert check(stored(called(ball, 1, "L1"), tmp_path))
 
 
-def called(certs, p, region):
+def called(certs: Certificates, p: int | str, region: str) -> Certificates:
     return sized(dataclasses.replace(certs, settings={**certs.settings, "p": p, "region": region}))
 
 
-def test_wrong_labels_fail(boxes, tmp_path):
+def test_wrong_labels_fail(boxes: Certificates, tmp_path: Path) -> None:
     forged = dataclasses.replace(boxes, labels=(boxes.labels + 1) % 4)
     report = check(stored(forged, tmp_path))
     assert not report.passed.any()
@@ -242,7 +252,7 @@ def test_wrong_labels_fail(boxes, tmp_path):
     assert said in report.message[k]
 
 
-def test_the_other_decision_is_another_network(boxes, tmp_path):
+def test_the_other_decision_is_another_network(boxes: Certificates, tmp_path: Path) -> None:
     other = Network(boxes.network.nodes, "min")
     with pytest.raises(er.InputError, match="hash"):
         check(boxes, other)
@@ -252,7 +262,7 @@ def test_the_other_decision_is_another_network(boxes, tmp_path):
     assert not report.passed.any()
 
 
-def test_one_weight_changed_is_another_network(boxes, tmp_path):
+def test_one_weight_changed_is_another_network(boxes: Certificates, tmp_path: Path) -> None:
     """A forger who puts another network into the run, with its own hash: certificates that are false of it fail."""
     nodes = list(boxes.network.nodes)
     op = nodes[-1].op
@@ -265,7 +275,7 @@ def test_one_weight_changed_is_another_network(boxes, tmp_path):
     assert not check(forged).passed.any()
 
 
-def test_statuses_cannot_be_upgraded(tmp_path):
+def test_statuses_cannot_be_upgraded(tmp_path: Path) -> None:
     net, x = network(), inputs(4)
     labels = (net(x).argmax(1) + 1) % 4
     x[0, 0] = math.nan
@@ -276,17 +286,17 @@ def test_statuses_cannot_be_upgraded(tmp_path):
     assert report.message[0] == "x holds NaN or infinite values"
 
 
-def moved(t, k, where, value):
+def moved(t: Tensor, k: int, where: int, value: float) -> Tensor:
     out = t.clone()
     out[k, where] = value
     return out
 
 
-def vars_of(certs):
+def vars_of(certs: Certificates) -> dict[str, Tensor]:
     return {name: getattr(certs, name) for name in ("eps", "geomean", "log_volume")}
 
 
-def first(certs):
+def first(certs: Certificates) -> int:
     return int(certs.certified.nonzero()[0])
 
 
@@ -331,7 +341,7 @@ BOX_FORGERIES = {
 
 
 @pytest.mark.parametrize("name", list(BOX_FORGERIES))
-def test_boxes_that_are_not_what_they_say(boxes, tmp_path, name):
+def test_boxes_that_are_not_what_they_say(boxes: Certificates, tmp_path: Path, name: str) -> None:
     change, words = BOX_FORGERIES[name]
     k = first(boxes)
     report = check(stored(dataclasses.replace(boxes, **change(boxes, k)), tmp_path))
@@ -339,7 +349,7 @@ def test_boxes_that_are_not_what_they_say(boxes, tmp_path, name):
     assert (report.margins[k] == -torch.inf).all()
 
 
-def domain_of(certs):
+def domain_of(certs: Certificates) -> dict[str, Tensor]:
     """The domain's ends with a row for each input."""
     return {name: getattr(certs, name).expand(len(certs), N).clone() for name in ("lowest", "highest")}
 
@@ -357,7 +367,7 @@ DOMAIN_FORGERIES = {
 
 
 @pytest.mark.parametrize("name", list(DOMAIN_FORGERIES))
-def test_boxes_that_leave_their_domain(tmp_path, name):
+def test_boxes_that_leave_their_domain(tmp_path: Path, name: str) -> None:
     certs = er.certify(network(), inputs(), domain=(-1, 1))
     assert certs.lowest.shape == certs.highest.shape == (1, N) and check(stored(certs, tmp_path))
     k, (change, words) = first(certs), DOMAIN_FORGERIES[name]
@@ -372,7 +382,7 @@ def test_boxes_that_leave_their_domain(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["ellipsoid", "oblique box", "oblique l1"])
-def test_other_shapes_may_leave_their_domain_and_inputs_not(tmp_path, name):
+def test_other_shapes_may_leave_their_domain_and_inputs_not(tmp_path: Path, name: str) -> None:
     certs = er.certify(network(), inputs(), region=SHAPES[name], domain=(-1, 1))
     k = first(certs)
     narrow = {"lowest": certs.x - 1e-9, "highest": certs.x + 1e-9}
@@ -382,7 +392,7 @@ def test_other_shapes_may_leave_their_domain_and_inputs_not(tmp_path, name):
     assert report.failures == (k,) and report.message[k] == "the input lies outside its domain"
 
 
-def test_domains_that_are_none(boxes, tmp_path):
+def test_domains_that_are_none(boxes: Certificates, tmp_path: Path) -> None:
     low, high = torch.full((1, N), -2.0).double(), torch.full((1, N), 2.0).double()
     endless = dataclasses.replace(boxes, lowest=low * math.inf, highest=high * math.inf)
     assert torch.equal(check(stored(endless, tmp_path)).passed, boxes.certified)
@@ -397,7 +407,7 @@ def test_domains_that_are_none(boxes, tmp_path):
             check(dataclasses.replace(boxes, **ends))
 
 
-def test_a_specification_of_nothing_proves_nothing(boxes):
+def test_a_specification_of_nothing_proves_nothing(boxes: Certificates) -> None:
     nothing = {"spec_rows": torch.zeros(1, 0, 4).double(), "spec_offset": torch.zeros(1, 0).double()}
     forged = dataclasses.replace(
         boxes, **nothing, spec_group=torch.zeros(0).long(), labels=boxes.labels * 0 - 1, margins=boxes.margins[:, :0]
@@ -422,7 +432,7 @@ ROTATED_FORGERIES = {
 
 
 @pytest.mark.parametrize("name", list(ROTATED_FORGERIES))
-def test_rotated_shapes_that_are_not_what_they_say(rotated, tmp_path, name):
+def test_rotated_shapes_that_are_not_what_they_say(rotated: Certificates, tmp_path: Path, name: str) -> None:
     change, words = ROTATED_FORGERIES[name]
     report = check(stored(dataclasses.replace(rotated, **change(rotated)), tmp_path))
     assert not report
@@ -430,7 +440,7 @@ def test_rotated_shapes_that_are_not_what_they_say(rotated, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["ellipsoid", "l1", "oblique ellipsoid", "oblique l1"])
-def test_a_region_around_another_point_is_not_the_inputs(name, tmp_path):
+def test_a_region_around_another_point_is_not_the_inputs(name: str, tmp_path: Path) -> None:
     """The input lies in the region, which is proved; but its extents are not the room around that input."""
     certs = er.certify(network(), inputs(), region=SHAPES[name])
     moved = certs.x + 0.5 * certs.eps * torch.eye(N)[0].double()
@@ -441,14 +451,14 @@ def test_a_region_around_another_point_is_not_the_inputs(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["uniform", "geomean", "ratio", "seconds", "margins", "log_volume"])
-def test_reports_of_the_search_are_numbers(boxes, name, tmp_path):
+def test_reports_of_the_search_are_numbers(boxes: Certificates, name: str, tmp_path: Path) -> None:
     """Not proved, but shown: whatever a file holds must not bring down who reads it."""
     for value in (math.nan, math.inf):
         with pytest.raises(er.InputError, match=name):
             dataclasses.replace(boxes, **{name: getattr(boxes, name) * 0 + value}).save(tmp_path)
 
 
-def test_an_input_beside_its_region_is_proved_by_itself():
+def test_an_input_beside_its_region_is_proved_by_itself() -> None:
     """Rounding may put x a hair outside a rotated region; what is said of it must then not rest on the region."""
     net = Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 0.0], [0.0, 0.0]]).double())])
     x = torch.tensor([[1.0, 0.0]]).double()
@@ -463,7 +473,7 @@ def test_an_input_beside_its_region_is_proved_by_itself():
     assert (report.margins > 0).all()
 
 
-def test_extents_are_compared_in_exact_arithmetic():
+def test_extents_are_compared_in_exact_arithmetic() -> None:
     rng = np.random.default_rng(0)
     lower = torch.tensor(rng.normal(size=4000))
     upper = lower + torch.tensor(rng.choice([1e-12, 1e-3, 1.0, 1e6], 4000) * rng.random(4000))
@@ -483,18 +493,18 @@ def test_extents_are_compared_in_exact_arithmetic():
 # Ways to call it
 
 
-def test_the_network_may_be_given(boxes):
+def test_the_network_may_be_given(boxes: Certificates) -> None:
     assert check(boxes, network())
     assert check(dataclasses.replace(boxes, network=None), network())
     with pytest.raises(er.InputError, match="do not carry their network"):
         check(dataclasses.replace(boxes, network=None))
-    with pytest.raises(er.InputError, match="speak of the network with hash"):
+    with pytest.raises(er.InputError, match="are about the network with hash"):
         check(boxes, network(seed=1))
-    with pytest.raises(er.InputError, match="speak of the network with hash None"):
+    with pytest.raises(er.InputError, match="are about the network with hash None"):
         check(dataclasses.replace(boxes, settings={}))
 
 
-def test_bad_calls_are_refused_in_words(boxes):
+def test_bad_calls_are_refused_in_words(boxes: Certificates) -> None:
     with pytest.raises(er.InputError, match="float128"):
         check(boxes, arithmetic="float128")
     with pytest.raises(er.InputError, match="bfloat16"):
@@ -514,7 +524,7 @@ def test_bad_calls_are_refused_in_words(boxes):
         check(dataclasses.replace(boxes, **groups, spec_group=torch.tensor([0, 5, 7])))
 
 
-def test_one_output_has_no_label():
+def test_one_output_has_no_label() -> None:
     net = mlp(np.random.default_rng(0), [N, 5, 1], ops.ReLU())
     x = inputs(2)
     certs = er.certify(net, x, spec=er.outputs_within(net(x), 1.0))
@@ -525,7 +535,7 @@ def test_one_output_has_no_label():
     assert not report.passed.any() and "one output" in report.message[0]
 
 
-def test_arb(tmp_path):
+def test_arb(tmp_path: Path) -> None:
     pytest.importorskip("flint")
     some = er.certify(network(sizes=(N, 5, 3)), inputs(3))
     report = check(stored(some, tmp_path), arithmetic="arb")
@@ -533,12 +543,12 @@ def test_arb(tmp_path):
     assert not check(grown(some, 1.5), arithmetic="arb").passed.any()
 
 
-def test_arb_does_not_answer_for_float32(monkeypatch):
+def test_arb_does_not_answer_for_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its proof is about real arithmetic; the claim about execution in float32 is still proved in float64."""
 
     certs = er.certify(network().cast(torch.float32), inputs().float(), delta=0.0)
 
-    def sure(net, area, rows, offset, group, hints):
+    def sure(net: Network, area: Stated, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints) -> Tensor:
         return torch.ones(len(area.lower), 3, dtype=torch.float64)
 
     monkeypatch.setattr(api, "prove_arb", sure)
@@ -547,17 +557,17 @@ def test_arb_does_not_answer_for_float32(monkeypatch):
     assert not report and (report.margins[certs.certified] <= 1).all()
 
 
-def test_arb_without_flint(boxes, monkeypatch):
+def test_arb_without_flint(boxes: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flint", None)
     with pytest.raises(er.ElbowroomError, match="python-flint"):
         check(boxes, arithmetic="arb")
 
 
-def test_the_public_name():
+def test_the_public_name() -> None:
     assert er.check is check and er.CheckReport is CheckReport
 
 
-def test_the_check_loads_nothing_of_the_search(boxes, tmp_path):
+def test_the_check_loads_nothing_of_the_search(boxes: Certificates, tmp_path: Path) -> None:
     """A proof by separate code: a run is read and proved again without bounds, solvers, regions or specifications."""
     boxes.save(tmp_path)
     code = (

@@ -6,7 +6,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from executed import KERNELS, flushing, in_onnxruntime
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -21,6 +20,7 @@ from elbowroom.proof.kernel import float32 as deployed
 from elbowroom.proof.kernel.float32 import Float32Noise
 from elbowroom.proof.kernel.prove import prove
 from elbowroom.proof.kernel.walk import StrictBounds
+from proof.executed import KERNELS, flushing, in_onnxruntime
 from support import ACTIVATIONS, FULL, cases, networks, normal
 
 F32, F64 = torch.float32, torch.float64

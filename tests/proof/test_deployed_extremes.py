@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pytest
 import torch
-from executed import FLUSHING, Machine, flushing, in_onnxruntime
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -25,6 +24,7 @@ from elbowroom.proof.kernel.prove import prove
 from elbowroom.proof.kernel.walk import StrictBounds
 from elbowroom.proof.recheck import check
 from elbowroom.verify.box import verify
+from proof.executed import FLUSHING, Machine, flushing, in_onnxruntime
 from support import ACTIVATIONS, BLOCKS, SHAPES, Builder, cases, mlp, normal
 
 F32, F64 = torch.float32, torch.float64

@@ -7,7 +7,9 @@ import itertools
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +18,10 @@ import pytest
 import torch
 from hypothesis import event, given
 from hypothesis import strategies as st
+from torch import Tensor
 
 import elbowroom as er
+from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.claim.specification import Specification
 from elbowroom.data.dataset import Dataset, Rows
@@ -27,7 +31,7 @@ from elbowroom.report import checks as check_show
 from elbowroom.report import runs as run_show
 from elbowroom.report.digits import at_most
 from elbowroom.report.plain import print_json
-from elbowroom.runs.check import check_run
+from elbowroom.runs.check import Outcome, check_run
 from elbowroom.runs.one_input import one_input
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings
@@ -43,17 +47,17 @@ ABOUT = About(("age", "income", "height"), ("low", "middle", "high"), ("the soft
 X = np.random.default_rng(0).uniform(-1, 1, size=(B, N))
 
 
-def network(decision="max"):
+def network(decision: str = "max") -> Network:
     net = mlp(np.random.default_rng(3), [N, 6, 3], ops.ReLU(), decision=decision).cast(torch.float32)
     return Network(net.nodes, decision, ABOUT)
 
 
-def saved(folder, net=None, **given):
+def saved(folder: Path, net: Network | None = None, **given: Any) -> Path:
     net = net or network()
     return er.certify(net, X, **given).save(folder)
 
 
-def dataset_run(folder, **given):
+def dataset_run(folder: Path, **given: int | list[int] | str) -> Path:
     net = network()
     labels = net.decide(net(torch.from_numpy(X))).numpy()
     labels[1] = (labels[1] + 1) % 3
@@ -79,13 +83,13 @@ GOOD = {
 
 
 @pytest.fixture(autouse=True)
-def wide(monkeypatch):
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setenv("NO_COLOR", "1")
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory):
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("good")
     for name, make in GOOD.items():
         make(place / name)
@@ -95,13 +99,13 @@ def good(tmp_path_factory):
 # --- what a forger does
 
 
-def numbers():
+def numbers() -> Any:
     return st.sampled_from(
         [0.0, -0.0, 1.0, -1.0, 1e-300, 5e-324, 1e300, -1e300, math.nan, math.inf, -math.inf, 0.1, 7.0, 1e-9]
     )
 
 
-def values():
+def values() -> st.SearchStrategy[Any]:
     """Of anything that JSON holds."""
     plain = st.sampled_from(
         [
@@ -114,7 +118,7 @@ def values():
     return st.one_of(plain, st.integers(-3, 9), st.floats(allow_nan=False, allow_infinity=False, width=32))
 
 
-def in_json(draw, found):
+def in_json(draw: st.DrawFn, found: dict[str, Any]) -> None:
     """Changes one thing anywhere in a JSON object."""
     while True:
         key = draw(st.sampled_from(sorted(found)))
@@ -128,43 +132,43 @@ def in_json(draw, found):
         return
 
 
-def in_claim(draw, run):
+def in_claim(draw: st.DrawFn, run: Path) -> None:
     edit_run(run, lambda r: in_json(draw, r["claim"]))
 
 
-def in_settings(draw, run):
+def in_settings(draw: st.DrawFn, run: Path) -> None:
     edit_run(run, lambda r: in_json(draw, r["claim"]["settings"]))
 
 
-def in_plan(draw, run):
+def in_plan(draw: st.DrawFn, run: Any) -> None:
     edit_run(run, lambda r: in_json(draw, r["plan"]))
 
 
-def another_shape(draw, run):
+def another_shape(draw: st.DrawFn, run: Path) -> None:
     """The same numbers said to be of another norm, under a name that fits it; a basis stays."""
     p, name = draw(st.sampled_from([("inf", "Box"), ("inf", "Box(asymmetric)"), (2, "Ellipsoid"), (1, "L1")]))
 
-    def change(r):
+    def change(r: dict[str, Any]) -> None:
         rotated = "basis" in r["claim"]["shared"]
         r["claim"]["settings"].update(p=p, region=f"Oblique({name})" if rotated else name)
 
     edit_run(run, change)
 
 
-def without_corners(draw, run):
+def without_corners(draw: st.DrawFn, run: Any) -> None:
     """A box stated by centre and extents alone."""
     edit_run(run, lambda r: r["claim"].update(has=[part for part in r["claim"]["has"] if part != "boxes"]))
     rewrite(run, lambda t: t.drop_columns([n for n in ("lower", "upper") if n in t.column_names]))
 
 
-def with_corners(draw, run):
+def with_corners(draw: st.DrawFn, run: Path) -> None:
     """Whatever it was, said to be a box from `center - eps` to `center + eps`."""
 
-    def change(r):
+    def change(r: dict[str, Any]) -> None:
         r["claim"].update(has=sorted({*r["claim"]["has"], "boxes"}))
         r["claim"]["settings"].update(p="inf", region="Box")
 
-    def corners(table):
+    def corners(table: Any) -> Any:
         center, eps = (np.array(table.column(n).to_pylist()) for n in ("center", "eps"))
         for name, corner in (("upper", center + eps), ("lower", center - eps)):
             if name in table.column_names:
@@ -178,12 +182,12 @@ def with_corners(draw, run):
     rewrite(run, corners)
 
 
-def rewrite(run, change):
+def rewrite(run: Path, change: Callable[..., Any]) -> None:
     for path in run.glob("parts/*.parquet"):
         write_table(change(pq.read_table(path)), path)
 
 
-def in_columns(draw, run):
+def in_columns(draw: st.DrawFn, run: Any) -> None:
     """One number or text of a row, or a whole column."""
     path = draw(st.sampled_from(sorted(run.glob("parts/*.parquet"))))
     table = pq.read_table(path)
@@ -206,7 +210,7 @@ def in_columns(draw, run):
     replace_column(path, table, name, column)
 
 
-def changes():
+def changes() -> Any:
     """Of one number: as little as can be, or anything."""
     scale = st.sampled_from([0.0, -1.0, 0.5, 0.999, 1 + 1e-12, 1.001, 2.0, 100.0])
     return st.one_of(
@@ -219,7 +223,7 @@ def changes():
     )
 
 
-def replace_column(path, table, name, column):
+def replace_column(path: Path, table: Any, name: str, column: Any) -> None:
     at, field = table.column_names.index(name), table.schema.field(name)
     try:
         new = pa.array(column, type=field.type)
@@ -228,7 +232,7 @@ def replace_column(path, table, name, column):
     write_table(table.set_column(at, field, new), path)
 
 
-def another_column(draw, run):
+def another_column(draw: st.DrawFn, run: Any) -> None:
     """The numbers of one column in place of another's."""
     path = draw(st.sampled_from(sorted(run.glob("parts/*.parquet"))))
     table = pq.read_table(path)
@@ -238,18 +242,18 @@ def another_column(draw, run):
     replace_column(path, table, first, table.column(second).to_pylist())
 
 
-def another_name(draw, run):
+def another_name(draw: st.DrawFn, run: Any) -> None:
     """The shape called by another name, and no more."""
     names = ["Box", "Uniform", "Box(asymmetric)", "Ellipsoid", "L1"]
     name = draw(st.sampled_from([*names, *(f"Oblique({n})" for n in names)]))
     edit_run(run, lambda r: r["claim"]["settings"].update(region=name))
 
 
-def regions_grown(draw, run):
+def regions_grown(draw: st.DrawFn, run: Path) -> None:
     """All regions by a factor, with every size that follows from it: a false claim, or a smaller true one."""
     factor = draw(st.sampled_from([0.2, 0.9, 1.0, 1.02, 1.1, 1.5, 2.0, 5.0]))
 
-    def grow(rows):
+    def grow(rows: dict[str, np.ndarray]) -> None:
         x, eps = rows["x"], rows["eps"] * factor
         if "lower" in rows:
             lower, upper = (x + factor * (rows[n] - x) for n in ("lower", "upper"))
@@ -260,28 +264,28 @@ def regions_grown(draw, run):
     with_rows(run, grow)
 
 
-def extents_grown(draw, run):
+def extents_grown(draw: st.DrawFn, run: Any) -> None:
     """The extents alone, with sizes that follow from them, while corners stay."""
     factor = draw(st.sampled_from([0.5, 0.999, 1 + 1e-9, 1.001, 2.0]))
     with_rows(run, lambda rows: rows.update(eps=rows["eps"] * factor))
 
 
-def inputs_moved(draw, run):
+def inputs_moved(draw: st.DrawFn, run: Any) -> None:
     """Inputs elsewhere in, or beside, their regions."""
     share, k = draw(st.sampled_from([-1.1, -0.9, -0.5, 0.5, 0.99, 1.01])), draw(st.integers(0, N - 1))
 
-    def move(rows):
+    def move(rows: Any) -> None:
         rows["x"] = rows["x"].copy()
         rows["x"][:, k] += share * rows["eps"][:, k]
 
     with_rows(run, move)
 
 
-def with_rows(run, change):
+def with_rows(run: Path, change: Callable[..., Any]) -> None:
     """Changes arrays of the rows by column, and states the sizes that follow."""
     p = json.loads((run / "run.json").read_text())["claim"]["settings"].get("p")
 
-    def of(table):
+    def of(table: Any) -> Any:
         names = [n for n in ("x", "eps", "center", "lower", "upper") if n in table.column_names]
         rows = {n: np.array(table.column(n).to_pylist()) for n in names}
         change(rows)
@@ -301,10 +305,10 @@ def with_rows(run, change):
     rewrite(run, of)
 
 
-def in_names(draw, run):
+def in_names(draw: st.DrawFn, run: Path) -> None:
     """Names, notes, the origin, the decision."""
 
-    def change(graph):
+    def change(graph: dict[str, Any]) -> None:
         what = draw(st.sampled_from(["features", "classes", "notes", "origin", "decision"]))
         if what == "decision":
             graph[what] = "min" if graph[what] == "max" else "max"
@@ -318,16 +322,16 @@ def in_names(draw, run):
     edit_graph(run / "network.elbowroom", change)
 
 
-def in_graph(draw, run):
+def in_graph(draw: st.DrawFn, run: Any) -> None:
     edit_graph(run / "network.elbowroom", lambda graph: in_json(draw, draw(st.sampled_from(graph["nodes"]))))
 
 
-def in_arrays(draw, run):
+def in_arrays(draw: st.DrawFn, run: Any) -> None:
     """A parameter of the network, the basis, or the specification that is shared."""
     archives = [path for path in (run / "network.elbowroom", run / "shared.npz") if path.exists()]
     path = draw(st.sampled_from(archives))
 
-    def change(entries):
+    def change(entries: Any) -> None:
         name = draw(st.sampled_from([n for n in sorted(entries) if n.endswith(".npy")]))
         head = 10 + int.from_bytes(entries[name][8:10], "little")
         kind = "<f8" if b"<f8" in entries[name][:head] else "<f4"
@@ -342,7 +346,7 @@ def in_arrays(draw, run):
     edit_archive(path, change)
 
 
-def less(draw, run):
+def less(draw: st.DrawFn, run: Any) -> None:
     """A part that is not there."""
     draw(st.sampled_from(sorted(run.glob("parts/*.parquet")))).unlink()
 
@@ -353,7 +357,7 @@ FORGERIES = (
 )  # fmt: skip
 
 
-def forge(draw, run):
+def forge(draw: st.DrawFn, run: Path) -> None:
     change = draw(st.sampled_from(FORGERIES))
     if any(run.glob("parts/*.parquet")):
         # What an earlier change left may be no claim any more, and offer nothing to the next.
@@ -364,7 +368,7 @@ def forge(draw, run):
 # --- what is then said
 
 
-def page(show, *given):
+def page(show: Callable[..., Any], *given: dict[str, Any] | Outcome | int) -> str:
     """What is printed: whatever a file holds, something that can be."""
     with contextlib.redirect_stdout(io.StringIO()) as text:
         show(*given)
@@ -372,14 +376,14 @@ def page(show, *given):
     return text.getvalue()
 
 
-def plain(value):
+def plain(value: dict[str, Any]) -> dict[str, Any]:
     """As a program gets it from --json."""
     with contextlib.redirect_stdout(io.StringIO()) as text:
         print_json(value)
     return json.loads(text.getvalue())
 
 
-def pages_of(run):
+def pages_of(run: Path) -> Any:
     """Everything that `status`, `show` and `show --index` print: the summary with its page, and inputs with theirs."""
     opened = Run.open(run)
     page(run_show.show_status, plain(status_of(opened)))
@@ -392,7 +396,7 @@ def pages_of(run):
     return found
 
 
-def verdict(run):
+def verdict(run: Path) -> str:
     """ "refused", "failed", or what is left after everything printed has been looked up."""
     try:
         outcome = check_run(Run.open(run))
@@ -430,7 +434,7 @@ def verdict(run):
     return "true" if found["passed"] else "incomplete"
 
 
-def look_up(certs, one, page, margin):
+def look_up(certs: Certificates, one: dict[str, float | list[Any] | str | None], page: str, margin: float) -> float:
     """Whether a page about an input is true of the network; returns the size of its region."""
     net = certs.network
     features = sorted(one["features"], key=lambda f: f["number"])
@@ -467,7 +471,7 @@ def look_up(certs, one, page, margin):
     return geomean
 
 
-def printed_ends(page, lower, upper, features):
+def printed_ends(page: str, lower: Tensor, upper: Tensor, features: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
     """The ends in the table, which lie within those stored (a point is printed to the nearest)."""
     lines = [line.split() for line in page.splitlines()]
     at = next(k for k, line in enumerate(lines) if line[:1] == ["feature"] and "from" in line)
@@ -480,13 +484,13 @@ def printed_ends(page, lower, upper, features):
     return lower, upper
 
 
-def shares():
+def shares() -> Tensor:
     """Corners, and points between."""
     corners = torch.tensor(list(itertools.product((0.0, 1.0), repeat=N)), dtype=torch.float64)
     return torch.cat([corners, torch.rand(200, N, dtype=torch.float64, generator=torch.Generator().manual_seed(0))])
 
 
-def directions(shape):
+def directions(shape: str) -> Tensor:
     """Points of the unit ball's surface, the ends of its axes among them."""
     ends = torch.cat([torch.eye(N), -torch.eye(N)]).double()
     some = torch.randn(200, N, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -494,7 +498,7 @@ def directions(shape):
     return torch.cat([ends, some / torch.linalg.vector_norm(some, ord=p, dim=1, keepdim=True)]) * (1 - 1e-12)
 
 
-def margins_at(certs, one, outputs):
+def margins_at(certs: Certificates, one: dict[str, float | list[Any] | str | None], outputs: Tensor) -> Tensor:
     """The smallest margin of what is claimed, at given outputs."""
     if certs.spec_rows is None:
         sign = 1 if certs.network.decision == "max" else -1
@@ -510,13 +514,13 @@ def margins_at(certs, one, outputs):
 
 
 @pytest.mark.parametrize("name", list(GOOD))
-def test_good_runs_are_true(good, name):
+def test_good_runs_are_true(good: Path, name: str) -> None:
     """The oracle would be worth nothing if it refused what is right."""
     assert verdict(good / name) == "true"
 
 
 @pytest.mark.parametrize("name", list(GOOD))
-def test_grown_regions_are_false(good, tmp_path, name):
+def test_grown_regions_are_false(good: Path, tmp_path: Path, name: str) -> None:
     """Nor if it never saw a false one."""
     run = Path(shutil.copytree(good / name, tmp_path / "run"))
     regions_grown(lambda strategy: 5.0, run)
@@ -526,7 +530,9 @@ def test_grown_regions_are_false(good, tmp_path, name):
 
 @cases(2.4)
 @given(data=st.data())
-def test_forged_runs_say_nothing_false(good, tmp_path_factory, data):
+def test_forged_runs_say_nothing_false(
+    good: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     name = data.draw(st.sampled_from(list(GOOD)), label="run")
     run = Path(shutil.copytree(good / name, tmp_path_factory.mktemp("forged") / "run"))
     try:

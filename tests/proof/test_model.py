@@ -4,11 +4,13 @@ import contextlib
 import dataclasses
 import json
 import shutil
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import elbowroom as er
 from elbowroom.certificates.store import Run
@@ -24,23 +26,28 @@ X = torch.tensor(np.random.default_rng(0).uniform(0, 255, size=(4, 3)))
 READ = {"scale": 1 / 255, "mean": [0.5, 0.25, 0.5], "std": 2.0}
 
 
-def check(*arguments):
+def check(*arguments: Path | str) -> Result:
     return CliRunner().invoke(cli.app, ["check", *map(str, arguments)], env={"COLUMNS": "100", "NO_COLOR": "1"})
 
 
-def refused(*arguments):
+def refused(*arguments: Path | str) -> str:
     result = check(*arguments)
     assert result.exit_code == 2 and not result.stdout and result.stderr.count("\n") == 1, result.output
     return result.stderr
 
 
-def model(path, seed=0, features=FEATURES, classes=CLASSES):
+def model(
+    path: Path,
+    seed: int = 0,
+    features: tuple[str, str, str] | None = FEATURES,
+    classes: tuple[str, str] | None = CLASSES,
+) -> Path:
     net = mlp(np.random.default_rng(seed), [3, 6, 2], ops.ReLU())
     return er.save_network(er.load(net, features=features, classes=classes), path)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, and a run that was certified of it."""
     folder = tmp_path_factory.mktemp("model")
     path = model(folder / "net.elbowroom")
@@ -51,11 +58,11 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture
-def copy(place, tmp_path):
+def copy(place: Path, tmp_path: Path) -> Path:
     return shutil.copytree(place / "run", tmp_path / "run")
 
 
-def test_without_a_model_the_origin_is_a_statement(place):
+def test_without_a_model_the_origin_is_a_statement(place: Path) -> None:
     result = check(place / "run")
     assert result.exit_code == 0
     lines = [line for line in result.stdout.splitlines() if line.startswith(("network", "names"))]
@@ -69,7 +76,7 @@ def test_without_a_model_the_origin_is_a_statement(place):
     assert found["origin"]["sha256"] == stated.sha256 and found["origin"]["options"]["mean"] == [0.5, 0.25, 0.5]
 
 
-def test_the_model_itself(place, tmp_path):
+def test_the_model_itself(place: Path, tmp_path: Path) -> None:
     for path in (place / "net.elbowroom", shutil.copy(place / "net.elbowroom", tmp_path / "other.elbowroom")):
         result = check(place / "run", "--model", path)
         assert result.exit_code == 0, result.output
@@ -79,7 +86,7 @@ def test_the_model_itself(place, tmp_path):
         assert "all proved: " in result.stdout
 
 
-def test_another_file_of_the_same_network(place, tmp_path):
+def test_another_file_of_the_same_network(place: Path, tmp_path: Path) -> None:
     """A file may be written anew; what counts is the network."""
     net = er.load(place / "net.elbowroom")
     nodes = tuple(Node(n.op, n.inputs, n.shape, f"n{k}") for k, n in enumerate(net.nodes))
@@ -91,7 +98,7 @@ def test_another_file_of_the_same_network(place, tmp_path):
     )
 
 
-def test_another_model_is_refused(place, tmp_path):
+def test_another_model_is_refused(place: Path, tmp_path: Path) -> None:
     said = refused(place / "run", "--model", model(tmp_path / "other.elbowroom", seed=1))
     assert "is not the model that" in said and "mean 0.5,0.25,0.5, std 2, decision max, as the run states" in said
     assert Run.open(place / "run").claim["network_hash"] in said
@@ -101,13 +108,13 @@ def test_another_model_is_refused(place, tmp_path):
     assert f"network: that of {same}" in check(place / "run", "--network", same).stdout
 
 
-def test_a_network_of_another_weight(place, copy):
+def test_a_network_of_another_weight(place: Path, copy: Path) -> None:
     """A forger's network, true to its own hash and certificates, that says it was read from the model."""
     opened = Run.open(copy)
     net = opened.network
     nodes = list(net.nodes)
     at = max(k for k, n in enumerate(nodes) if isinstance(n.op, ops.Linear))
-    op = nodes[at].op
+    op: Any = nodes[at].op
     nodes[at] = dataclasses.replace(nodes[at], op=dataclasses.replace(op, bias=op.bias + torch.tensor([1e-9, 0])))
     other = Network(tuple(nodes), net.decision, net.about)
     certs = dataclasses.replace(
@@ -115,7 +122,7 @@ def test_a_network_of_another_weight(place, copy):
         settings={**er.Certificates.load(copy).settings, "network_hash": network_hash(other)},
     )  # fmt: skip
     certs.save(copy)
-    assert check(copy).exit_code == 0 and "sha256" in check(copy).stdout  # all is sound but for where it comes from
+    assert check(copy).exit_code == 0 and "sha256" in check(copy).stdout  # all is sound except for where it comes from
     assert "is not the model that" in refused(copy, "--model", place / "net.elbowroom")
 
 
@@ -125,8 +132,8 @@ def test_a_network_of_another_weight(place, copy):
         ({"mean": [0.5, 0.25, 0.75]}, "is not the model that"),
         ({"scale": 1.0}, "is not the model that"),
         ({"decision": "min"}, "is not the model that"),
-        ({"trust_pickle": True}, "'trust_pickle' is no option of a reader"),
-        ({"address": "ray://1.2.3.4"}, "'address' is no option of a reader"),
+        ({"trust_pickle": True}, "'trust_pickle' is not an option of a reader"),
+        ({"address": "ray://1.2.3.4"}, "'address' is not an option of a reader"),
         ({"mean": {"a": 1}}, "origin: mean must be a number"),
         ({"mean": [10**400]}, "origin: mean must be a number"),
         ({"mean": [[0.5]] * 7}, "mean"),
@@ -137,7 +144,9 @@ def test_a_network_of_another_weight(place, copy):
         ({"std": 0}, "std must be positive"),
     ],
 )
-def test_options_come_from_the_run_and_are_looked_at(place, copy, options, words):
+def test_options_come_from_the_run_and_are_looked_at(
+    place: Path, copy: Path, options: dict[str, Any], words: str
+) -> None:
     edit_graph(copy / "network.elbowroom", lambda g: g["origin"]["options"].update(options))
     with pytest.raises(er.InputError, match="the names or the origin of the network are not those of the run"):
         Run.open(copy)
@@ -146,7 +155,7 @@ def test_options_come_from_the_run_and_are_looked_at(place, copy, options, words
     assert words in refused(copy, "--model", place / "net.elbowroom")
 
 
-def test_options_that_nest_for_ever(place, copy):
+def test_options_that_nest_for_ever(place: Path, copy: Path) -> None:
     """As deep as JSON can be read, and deeper than all else can go down."""
     for depth in (40, 300, 480, 900, 960, 985):
         deep = b"[" * depth + b"0.5" + b"]" * depth
@@ -163,7 +172,7 @@ def test_options_that_nest_for_ever(place, copy):
         shutil.copy(place / "run" / "network.elbowroom", copy / "network.elbowroom")
 
 
-def test_names_are_compared(place, copy, tmp_path):
+def test_names_are_compared(place: Path, copy: Path, tmp_path: Path) -> None:
     edit_graph(copy / "network.elbowroom", lambda g: g.update(features=["income", "age", "height"]))
     assert "names or the origin" in refused(copy)
     reseal(copy)
@@ -182,7 +191,7 @@ def test_names_are_compared(place, copy, tmp_path):
     assert result.exit_code == 0 and "of classes, as the run states them (the model has none)" in result.stdout
 
 
-def test_runs_that_do_not_say_where_they_come_from(tmp_path):
+def test_runs_that_do_not_say_where_they_come_from(tmp_path: Path) -> None:
     path = model(tmp_path / "net.elbowroom", features=None, classes=None)
     net = er.load(er.load(path), mean=1.0)  # of which no origin is known any more
     assert net.about.origin is None
@@ -193,7 +202,7 @@ def test_runs_that_do_not_say_where_they_come_from(tmp_path):
     assert check(tmp_path / "plain", "--model", path).exit_code == 0
 
 
-def test_pickles_are_trusted_by_the_reader_alone(tmp_path):
+def test_pickles_are_trusted_by_the_reader_alone(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
     torch.save(module, tmp_path / "model.pt")
@@ -204,14 +213,14 @@ def test_pickles_are_trusted_by_the_reader_alone(tmp_path):
     assert result.exit_code == 0 and "it is the file that the run states" in result.stdout
 
 
-def test_from_python(place):
+def test_from_python(place: Path) -> None:
     certs = er.Certificates.load(place / "run")
     assert er.check(certs, net=er.load(place / "net.elbowroom", **READ))
     with pytest.raises(er.InputError, match="hash"):
         er.check(certs, net=er.load(place / "net.elbowroom"))
 
 
-def test_names_are_part_of_the_claim(place, copy):
+def test_names_are_part_of_the_claim(place: Path, copy: Path) -> None:
     """Outside the network's hash, but a careless change is noticed."""
     net = Run.open(copy).network
     assert json.loads((copy / "run.json").read_text())["claim"]["about"] == about_hash(net)

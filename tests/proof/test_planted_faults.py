@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torture
-from test_selfcheck import OPERATIONS, fresh
-from test_strict import crossings
 
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated
@@ -25,6 +22,9 @@ from elbowroom.network.graph import Graph, Network
 from elbowroom.proof.arb import prove_arb
 from elbowroom.proof.kernel import prove as kernel
 from elbowroom.proof.kernel import relaxed, rows, support, walk
+from proof import torture
+from proof.test_selfcheck import OPERATIONS, fresh
+from proof.test_strict import crossings
 
 F64 = torch.float64
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -4,12 +4,11 @@ import math
 import subprocess
 import sys
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torture
-from exact import values
 from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +28,8 @@ from elbowroom.proof.kernel.rounding import ETA
 from elbowroom.proof.kernel.walk import StrictBounds
 from elbowroom.search.bounds.propagate import margins_of
 from elbowroom.search.memory import Budget
+from proof import torture
+from proof.exact import values
 from support import FULL, cases, mlp, networks, random_region
 
 F64 = torch.float64
@@ -97,7 +98,7 @@ def test_a_broken_checker_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch
 
 
 @st.composite
-def problems(draw) -> tuple[Network, Stated, list[Tensor], bool]:  # type: ignore[no-untyped-def]
+def problems(draw: st.DrawFn) -> tuple[Network, Stated, list[Tensor], bool]:
     """A random graph, a random region, points that lie in it exactly, and the kind of lines."""
     net = draw(networks())
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -173,7 +174,7 @@ def column(*v: float) -> Tensor:
     return torch.tensor([list(v)], dtype=F64)
 
 
-def margin(net: Network, area: Stated, *row: float, offset: float = 0.0, **options) -> float:  # type: ignore[no-untyped-def]
+def margin(net: Network, area: Stated, *row: float, offset: float = 0.0, **options: Any) -> float:
     found = prove(net, area, torch.tensor([[row]], dtype=F64), column(offset), torch.tensor([0]), **options)
     return float(found)
 
@@ -323,7 +324,7 @@ except ElbowroomError as error:
 
 @cases()
 @given(st.integers(0, 2**32 - 1), st.integers(1, 2), st.data())
-def test_convolutions_written_out(seed, axes, data):
+def test_convolutions_written_out(seed: int, axes: int, data: st.DataObject) -> None:
     """The check's adjoint is the operation's: strides, padding, dilation, groups, pixels left over."""
     rng = np.random.default_rng(seed)
 
@@ -345,7 +346,7 @@ def test_convolutions_written_out(seed, axes, data):
 
 @pytest.mark.parametrize("p", [1, 2, math.inf])
 @pytest.mark.parametrize("turned", [False, True])
-def test_the_least_value_counts_the_rounding_of_the_centre(p, turned):
+def test_the_least_value_counts_the_rounding_of_the_centre(p: Any, turned: bool) -> None:
     """Sums that nearly cancel, on regions next to nothing: what is proved is never above the exact value."""
     rng = np.random.default_rng(int(turned))
     n, off = 24, 0

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from exact import activation
 from flint import arb, ctx
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from elbowroom.proof.kernel import activations as rows
 from elbowroom.proof.kernel import enclosures
 from elbowroom.proof.kernel.activations import Smooth
 from elbowroom.proof.kernel.enclosures import interval, lines
+from proof.exact import activation
 from support import ACTIVATIONS, FULL
 
 ACTIVATIONS = ACTIVATIONS | {

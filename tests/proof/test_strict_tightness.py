@@ -3,6 +3,8 @@ set, up to a millionth of the magnitudes that were added up."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -101,7 +103,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_public_models(shared, name: str) -> None:  # type: ignore[no-untyped-def]
+def test_public_models(shared: Path, name: str) -> None:
     pytest.importorskip("onnx")
     net = er.load(shared / "models" / name)
     rng = np.random.default_rng(0)
@@ -111,7 +113,7 @@ def test_public_models(shared, name: str) -> None:  # type: ignore[no-untyped-de
 
 
 @pytest.mark.parametrize("name", ["m100", "m100pgd"])
-def test_reference_networks(shared, name: str) -> None:  # type: ignore[no-untyped-def]
+def test_reference_networks(shared: Path, name: str) -> None:
     net, x, labels, _ = reference(shared, name)
     x, spec = x[:4].double(), label_stays(labels[:4], 10)
     for method, margin in (("adaptive", "direct"), ("combined", "logits")):

@@ -183,7 +183,7 @@ def case(seed: int) -> Case:
 
 def _with_rows(rng: np.random.Generator, bare: Case) -> Case:
     """The label at the centre stays, and rows with offsets that leave next to nothing of the margin."""
-    from exact import values
+    from proof.exact import values
 
     z = values(bare.net, bare.lower / 2 + bare.upper / 2)[-1]
     sign = 1.0 if z[0] >= z[1] else -1.0

@@ -92,7 +92,7 @@ def test_larger_and_smaller_than_a_number(opset: int, tmp_path: Path) -> None:
 
 
 def test_attributes_are_float32_numbers(tmp_path: Path) -> None:
-    slope = read(one("LeakyRelu", (1, 2)), tmp_path).nodes[1].op.slope  # type: ignore[attr-defined]
+    slope = read(one("LeakyRelu", (1, 2)), tmp_path).nodes[1].op.slope
     assert slope == float(F(0.01)) != 0.01
 
 
@@ -196,7 +196,7 @@ def test_gemm(opset: int, turned: int, bias: tuple[int, ...], tmp_path: Path) ->
     matrix = A(3, 4) if turned else A(4, 3)
     net = agree(one("Gemm", ("n", 4), opset, [matrix, A(*bias)], transB=turned), tmp_path)
     assert kinds(net) == (["Linear"] if bias and bias[-1] == 3 else ["Linear", "Shift"])
-    weight = net.nodes[1].op.weight  # type: ignore[attr-defined]
+    weight = net.nodes[1].op.weight
     assert torch.equal(weight, torch.from_numpy(matrix if turned else matrix.T))
 
 
@@ -204,8 +204,8 @@ def test_gemm_with_factors(tmp_path: Path) -> None:
     net = agree(one("Gemm", (1, 4), 13, [A(4, 3), A(3)], alpha=0.3, beta=0.7), tmp_path)
     assert kinds(net) == ["Linear", "Scale", "Divide", "Shift", "Scale"]
     stored = {n.op.name: n.op for n in net.nodes}
-    assert torch.equal(stored["Linear"].weight, torch.from_numpy(A(4, 3).T))  # type: ignore[attr-defined]
-    assert torch.equal(stored["Shift"].offset, torch.from_numpy(A(3)))  # type: ignore[attr-defined]
+    assert torch.equal(stored["Linear"].weight, torch.from_numpy(A(4, 3).T))
+    assert torch.equal(stored["Shift"].offset, torch.from_numpy(A(3)))
     agree(one("Gemm", (1, 4), 13, [A(4, 3), A(3)], alpha=2.0, beta=0.0), tmp_path)
     agree(one("Gemm", (1, 4), 13, [A(4, 3)], alpha=-1.0), tmp_path)
 
@@ -269,7 +269,7 @@ def test_a_convolution_that_covers_its_input_is_a_linear_layer(tmp_path: Path) -
     constants = {"w1": A(6, 2, 3, 4), "b1": A(6), "w2": A(5, 6, 1, 1), "b2": A(5)}
     net = agree(model(nodes, (1, 2, 3, 4), constants, 8), tmp_path)
     assert kinds(net) == ["Reshape", "Linear", "Tanh", "Linear"]
-    assert torch.equal(net.nodes[2].op.weight, torch.from_numpy(constants["w1"].reshape(6, 24)))  # type: ignore[attr-defined]
+    assert torch.equal(net.nodes[2].op.weight, torch.from_numpy(constants["w1"].reshape(6, 24)))
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (1, 3, 4), (1, 3, 4, 5), ("n", 3, 2)])
@@ -527,7 +527,7 @@ def test_a_model_of_half_precision_is_read_with_a_note(tmp_path: Path) -> None:
     m = model(nodes, ("n", 4), HALF, outputs=[("y", TensorProto.FLOAT16, None)], kind=TensorProto.FLOAT16)
     net = read(m, tmp_path)
     assert kinds(net) == ["Linear", "Tanh", "Linear"] and net.about.notes == (computes_in("float16"),)
-    assert "in real arithmetic" in net.about.notes[0] and "speaks of the float32 version" in net.about.notes[0]
+    assert "in real arithmetic" in net.about.notes[0] and "is about the float32 version" in net.about.notes[0]
     x = A(5, 4, dtype=np.float16)
     np.testing.assert_allclose(net(x.astype(F)).numpy(), runtime(session(m), x), atol=5e-3)
 
@@ -643,7 +643,7 @@ def test_types_are_kept_exactly(dtype: Any, tolerance: float, tmp_path: Path) ->
     kind = {np.float64: TensorProto.DOUBLE, np.float16: TensorProto.FLOAT16}[dtype]
     m = model(LAYERS, ("n", 4), layers(dtype), outputs=[("y", kind, None)], kind=kind)
     net = read(m, tmp_path)
-    weight = net.nodes[1].op.weight  # type: ignore[attr-defined]
+    weight = net.nodes[1].op.weight
     assert weight.dtype == net.dtype == (torch.float64 if dtype == np.float64 else torch.float32)
     assert np.array_equal(weight.double().numpy(), A(6, 4, dtype=dtype).astype(np.float64))
     x = A(5, 4, dtype=dtype)
@@ -668,7 +668,7 @@ def test_half_precision_in_every_storage(tmp_path: Path) -> None:
                 tensor.int32_data.extend(bits.reshape(-1).tolist())
             m = model([node("Cast", "w", "v", to=TensorProto.FLOAT), node("Gemm", "x v", transB=1)], (1, 4))
             m.graph.initializer.append(tensor)
-            found = read(m, tmp_path).nodes[1].op.weight  # type: ignore[attr-defined]
+            found = read(m, tmp_path).nodes[1].op.weight
             assert torch.equal(found, torch.from_numpy(exact))
 
 
@@ -679,7 +679,7 @@ def test_tensors_in_typed_fields(tmp_path: Path) -> None:
     m.graph.initializer.extend([weight, sizes])
     assert not weight.raw_data
     net = agree(m, tmp_path)
-    assert torch.equal(net.nodes[2].op.weight, torch.from_numpy(A(3, 4)))  # type: ignore[attr-defined]
+    assert torch.equal(net.nodes[2].op.weight, torch.from_numpy(A(3, 4)))
 
 
 def test_images_of_whole_numbers(tmp_path: Path) -> None:

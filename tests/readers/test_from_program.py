@@ -140,7 +140,7 @@ def test_roundings_to_narrower_types(tmp_path: Path) -> None:
             return x.float().double().relu()
 
     program = torch.export.export(Rounding(), (torch.ones(2, 4, dtype=torch.float64),))
-    with pytest.raises(UnsupportedError, match="rounds its values to float32, which is no part of a network"):
+    with pytest.raises(UnsupportedError, match="rounds its values to float32, which is not part of a network"):
         read_program(save(program, tmp_path / "model.pt2"))
 
 
@@ -165,7 +165,9 @@ class Function(nn.Module):
         return self.f(self, *xs)
 
 
-def program(f: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, dynamic: Any = None):
+def program(
+    f: Callable[..., Any], *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, dynamic: Any = None
+) -> Any:
     xs = tuple(torch.ones(shape, dtype=dtype) for shape in shapes)
     return torch.export.export(Function(f), xs, dynamic_shapes=dynamic, strict=False)
 
@@ -224,7 +226,7 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, bytes]], Any], str]] = {
     "no weight": (lambda e: e.pop("data/weights/weight_0"), "weight_0' is missing"),
     "empty weight": (lambda e: e.update({"data/weights/weight_0": b""}), "holds 0 numbers, too few"),
     "half a weight": (lambda e: e.update({"data/weights/weight_0": b"1234"}), "holds 1 numbers, too few"),
-    "no number": (lambda e: e.update({"data/weights/weight_0": b"123"}), "no plain tensor"),
+    "no number": (lambda e: e.update({"data/weights/weight_0": b"123"}), "not a plain tensor"),
     "outside": (
         lambda e: edit_json(e, WEIGHTS, lambda c: a_weight(c).update(path_name="../../etc/passwd")), "is missing",
     ),
@@ -234,7 +236,7 @@ DAMAGED: dict[str, tuple[Callable[[dict[str, bytes]], Any], str]] = {
     ),
     "negative offset": (
         lambda e: edit_json(e, WEIGHTS, lambda c: a_weight(c)["tensor_meta"].update(storage_offset={"as_int": -1})),
-        "no plain tensor",
+        "not a plain tensor",
     ),
     "huge tensor": (
         lambda e: edit_json(

@@ -145,7 +145,7 @@ def test_channels_last_is_noticed_and_noted() -> None:
     expected = model((x - torch.tensor([1.0, 2.0, 3.0]).reshape(3, 1, 1)).movedim(1, -1))
     torch.testing.assert_close(net(x), expected, rtol=1e-6, atol=1e-6)
     assert "takes channels last, (4, 5, 3)" in net.about.notes[0]
-    assert "are turned round for it" in load(model, (3, 4, 5), layout="NHWC").about.notes[0]
+    assert "are transposed for it" in load(model, (3, 4, 5), layout="NHWC").about.notes[0]
     with pytest.raises(InputError, match="read in row-major order their values would be mixed up"):
         load(model, (3, 4, 5), layout="NCHW")
 
@@ -161,11 +161,12 @@ def test_channels_first_is_noticed_and_noted() -> None:
         torch.testing.assert_close(net(x), expected, rtol=1e-6, atol=1e-6)
         assert net.about.features == tuple(f"{c}{h}{w}" for h in range(4) for w in range(5) for c in range(3))
     assert (
-        "takes channels first, (3, 4, 5); inputs of shape (4, 5, 3) are turned" in load(model, (4, 5, 3)).about.notes[0]
+        "takes channels first, (3, 4, 5); inputs of shape (4, 5, 3) are transposed"
+        in load(model, (4, 5, 3)).about.notes[0]
     )
     # Three channels, three rows: which axis is which is not to be seen from the sizes.
     own = linear((3, 3, 5))
-    with pytest.raises(InputError, match=r"would be mixed up\. `layout=\"NHWC\"` turns their axes"):
+    with pytest.raises(InputError, match=r"would be mixed up\. `layout=\"NHWC\"` transposes their axes"):
         load(own, (3, 5, 3))
     x = torch.randn(2, 3, 5, 3)
     said = load(own, (3, 5, 3), layout="NHWC", mean=[1.0, 2.0, 3.0])
@@ -213,7 +214,7 @@ def test_one_channel_changes_no_order() -> None:
 
 def test_two_axes_that_changed_places_are_not_guessed() -> None:
     for options in ({}, {"layout": "NCHW"}):
-        with pytest.raises(InputError, match=r'layout="NHWC".*turns their axes round; .*input_shape=\(6,\)'):
+        with pytest.raises(InputError, match=r'layout="NHWC".*transposes their axes; .*input_shape=\(6,\)'):
             load(linear((2, 3)), (3, 2), **options)
     x = torch.randn(2, 3, 2)
     assert torch.equal(load(linear((2, 3)), (3, 2), layout="NHWC")(x), linear((2, 3))(x.transpose(1, 2)))
@@ -501,3 +502,10 @@ def test_torchscript_files_are_refused(tmp_path: Path) -> None:
     torch.jit.trace(nn.Linear(3, 2), torch.ones(1, 3)).save(str(tmp_path / "net.pt"))
     with pytest.raises(InputError, match=r"is TorchScript.*torch\.export\.save or as ONNX"):
         load(tmp_path / "net.pt", (3,), trust_pickle=True)
+
+
+def test_tensors_with_a_gradient_are_told_as_numbers() -> None:
+    mean = torch.tensor([0.25], requires_grad=True)
+    net = load(nn.Linear(2, 2), input_shape=(2,), mean=mean, std=torch.ones(1, dtype=torch.bfloat16))
+    assert net.about.origin is not None
+    assert net.about.origin.options["mean"] == [0.25] and net.about.origin.options["std"] == [1.0]

@@ -125,7 +125,7 @@ UNSUPPORTED: dict[str, tuple[list[onnx.NodeProto], dict[str, Any], str]] = {
     "to half precision": (
         [node("Cast", "x", "h", to=FLOAT16), node("Cast", "h", "f", to=FLOAT), node("Gemm", "f w")],
         {"w": A(4, 3)},
-        "rounds its values to float16, which is no part of a network in real arithmetic",
+        "rounds its values to float16, which is not part of a network in real arithmetic",
     ),
     "to bfloat16": (
         [node("Gemm", "x w", "g"), node("Cast", "g", to=TensorProto.BFLOAT16)],
@@ -501,7 +501,7 @@ ROUNDED: dict[str, tuple[int, list[onnx.NodeProto], Any, str]] = {
 @pytest.mark.parametrize("name", ROUNDED)
 def test_roundings_to_narrower_types(name: str, tmp_path: Path) -> None:
     kind, nodes, weights, narrow = ROUNDED[name]
-    with pytest.raises(UnsupportedError, match=rf"\): rounds its values to {narrow}, which is no part of a network"):
+    with pytest.raises(UnsupportedError, match=rf"\): rounds its values to {narrow}, which is not part of a network"):
         read(model(nodes, (1, 4), {"w": A(4, 3, dtype=weights)}, kind=kind), tmp_path)
 
 
@@ -667,7 +667,7 @@ def test_external_data(tmp_path: Path) -> None:
     (tmp_path / "weights" / "w.bin").write_bytes(bytes(8) + A(3, 4).tobytes() + bytes(4))
     m = outside(small(), location="weights/w.bin", offset="8", length="48")
     net = read(m, tmp_path)
-    assert torch.equal(net.nodes[1].op.weight, torch.from_numpy(A(3, 4)))  # type: ignore[attr-defined]
+    assert torch.equal(net.nodes[1].op.weight, torch.from_numpy(A(3, 4)))
     expected = session(tmp_path / "model.onnx").run(None, {"x": A(1, 4)})[0]
     np.testing.assert_allclose(net(A(1, 4)).numpy(), expected, atol=1e-6)
     os.symlink("weights/w.bin", tmp_path / "link.bin")  # within the folder
@@ -677,7 +677,7 @@ def test_external_data(tmp_path: Path) -> None:
 def test_external_data_as_onnx_saves_it(tmp_path: Path) -> None:
     m = small()
     onnx.save(m, str(tmp_path / "m.onnx"), save_as_external_data=True, location="m.data", size_threshold=0)
-    assert torch.equal(read_onnx(tmp_path / "m.onnx").nodes[1].op.bias, torch.from_numpy(A(3)))  # type: ignore[attr-defined]
+    assert torch.equal(read_onnx(tmp_path / "m.onnx").nodes[1].op.bias, torch.from_numpy(A(3)))
 
 
 EVIL: dict[str, tuple[dict[str, str], str]] = {
@@ -690,13 +690,13 @@ EVIL: dict[str, tuple[dict[str, str], str]] = {
     "circle": ({"location": "circle"}, "cannot be read"),
     "nothing": ({}, "may lead out of the model's folder"),
     "missing": ({"location": "missing"}, "cannot be read: No such file"),
-    "folder": ({"location": "."}, "is no plain file"),
-    "pipe": ({"location": "pipe"}, "is no plain file"),
+    "folder": ({"location": "."}, "is not a plain file"),
+    "pipe": ({"location": "pipe"}, "is not a plain file"),
     "short": ({"location": "short"}, "ends too early: 48 bytes are needed"),
     "offset": ({"location": "right", "offset": "4"}, "ends too early: 52 bytes are needed"),
     "huge offset": ({"location": "right", "offset": "9" * 18}, "ends too early"),
-    "negative": ({"location": "right", "offset": "-4"}, "with the offset '-4', which is no size"),
-    "words": ({"location": "right", "offset": "four"}, "with the offset 'four', which is no size"),
+    "negative": ({"location": "right", "offset": "-4"}, "with the offset '-4', which is not a size"),
+    "words": ({"location": "right", "offset": "four"}, "with the offset 'four', which is not a size"),
     "length": ({"location": "right", "length": "44"}, "with 44 bytes where 48 are needed"),
 }  # fmt: skip
 

@@ -338,7 +338,7 @@ def test_a_model_too_large_for_anything_is_read_with_a_note(monkeypatch: pytest.
 def test_a_model_that_is_compared_in_part_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     net = large(tmp_path)
-    work = onnx_guard.Pair.work.fget  # type: ignore[attr-defined]
+    work = onnx_guard.Pair.work.fget
     costs: list[int] = []
     monkeypatch.setattr(onnx_guard.Pair, "work", property(lambda self: costs.append(work(self)) or costs[-1]))
     large(tmp_path)

@@ -152,7 +152,7 @@ def test_models_that_torch_exports(name: str, opset: int, tmp_path: Path) -> Non
     for m in module.modules():
         if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.normal_(m.bias)
-            nn.init.uniform_(m.running_var, 0.5, 2.0)  # type: ignore[arg-type]
+            nn.init.uniform_(m.running_var, 0.5, 2.0)
     module.eval()
     path = tmp_path / "model.onnx"
     for options in ({}, {"input_names": ["x"], "dynamic_axes": {"x": {0: "batch"}}, "do_constant_folding": False}):
@@ -160,7 +160,7 @@ def test_models_that_torch_exports(name: str, opset: int, tmp_path: Path) -> Non
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 module, (torch.randn(1, *shape),), str(path), opset_version=opset, dynamo=False, **options
-            )  # type: ignore[arg-type]
+            )
         net = read_onnx(path)
         x = numbers(6, *shape)
         with torch.no_grad():
@@ -182,7 +182,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @cases(8)
 @given(net=networks())
 def test_random_networks_read_back(net: Network, folder: Path) -> None:
-    """Written in float64, a network comes back as the same function, but for the rounding of the last place."""
+    """Written in float64, a network comes back as the same function, except for the rounding of the last place."""
     back = read_onnx(write_onnx(net, folder / "net.onnx", torch.float64))
     assert back.input_shape == net.input_shape and back.decision == net.decision
     x = normal(np.random.default_rng(0), 4, *net.input_shape)

@@ -36,7 +36,7 @@ def test_one_huge_output_excuses_no_other(mask: float) -> None:
     """Of a module that treats a batch of one in its own way, as the comparison must see."""
 
     def forward(m: nn.Module, x: Tensor) -> Tensor:
-        y = m.layer(x)  # type: ignore[operator]
+        y = m.layer(x)
         return (-y if x.shape[0] == 1 else y) + torch.tensor([0.0, 0.0, mask])
 
     with pytest.raises(er.UnsupportedError, match="depends on the size of its batch"):
@@ -73,7 +73,7 @@ def test_verify_compares_with_the_model_too() -> None:
     net = er.load(nn.Linear(2, 2), input_shape=(2,))
     assert net.source is not None
     asked: list[Tensor] = []
-    net.source = dataclasses.replace(net.source, differs=lambda x: asked.append(x) or "they differ")  # type: ignore
+    net.source = dataclasses.replace(net.source, differs=lambda x: asked.append(x) or "they differ")
     with pytest.raises(er.UnsupportedError, match="they differ"):
         er.verify(net, torch.zeros(1, 2), torch.ones(1, 2))
     assert asked[0].tolist() == [[0.5, 0.5], [0.0, 0.0], [1.0, 1.0]]

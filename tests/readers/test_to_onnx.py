@@ -41,7 +41,7 @@ def run(model: onnx.ModelProto, x: Tensor) -> Tensor:
 
 
 def assert_same(net: Network, x: Tensor) -> None:
-    """The float32 model's outputs are the network's, but for rounding, on batches of any size."""
+    """The float32 model's outputs are the network's, except for rounding, on batches of any size."""
     model = to_onnx(net, torch.float32)
     onnx.checker.check_model(model, full_check=True)
     values = net.cast(torch.float64).values(x.float().double())

@@ -56,7 +56,7 @@ def guarded_norm(m: Calls, x: Tensor) -> Tensor:
 
 
 def counting(m: Calls, x: Tensor) -> Tensor:
-    m.calls = getattr(m, "calls", 0) + 1  # type: ignore[assignment]
+    m.calls = getattr(m, "calls", 0) + 1
     return x * m.calls
 
 
@@ -392,7 +392,7 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], str | None]] = {
     "dropout in training": (lambda: nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.9), nn.BatchNorm1d(4)).train(), None),
     "shared": (lambda: (lambda l: nn.Sequential(l, nn.Tanh(), l, nn.Tanh(), l))(nn.Linear(3, 3)), None),
     "views": (lambda: Calls(lambda m, x: m.layer(x)[:, 1:].unflatten(1, (1, 2))[:, 0], layer=nn.Linear(3, 3)), None),
-    "a batch turned round and back": (lambda: Calls(lambda m, x: m.layer(x).t().t(), layer=nn.Linear(3, 3)), "refused"),
+    "a batch transposed and back": (lambda: Calls(lambda m, x: m.layer(x).t().t(), layer=nn.Linear(3, 3)), "refused"),
     "its input": (lambda: Calls(lambda m, x: x[:, :2]), None),
     "frozen": (lambda: nn.Linear(3, 2).requires_grad_(False), None),
     "a plain tensor": (Plain, None),

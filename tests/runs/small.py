@@ -24,7 +24,7 @@ def points(count: int, seed: int = 0, n: int = 2) -> np.ndarray:
 
 
 def labels_for(net: Network, x: np.ndarray, wrong: tuple[int, ...] = ()) -> np.ndarray:
-    """What the network decides, but for some."""
+    """What the network decides, except for some."""
     found = net.decide(net(torch.from_numpy(x))).numpy().copy()
     found[list(wrong)] = (found[list(wrong)] + 1) % net.n_outputs
     return found

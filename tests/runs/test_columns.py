@@ -1,4 +1,4 @@
-"""Columns by name: whatever a table or a frame looks like, a certificate speaks of the model's own features."""
+"""Columns by name: whatever a table or a frame looks like, a certificate is about the model's own features."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import pyarrow.parquet
 import pytest
 import torch
 from hypothesis import given
-from small import dataset, labels_for, network, points
 
 import elbowroom as er
 from commands import good, refused
@@ -27,6 +26,7 @@ from elbowroom.errors import InputError
 from elbowroom.network.graph import About, Network
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings
+from runs.small import dataset, labels_for, network, points
 from support import cases
 
 pandas = pytest.importorskip("pandas")
@@ -220,7 +220,7 @@ def test_frames_without_names_are_arrays() -> None:
 def test_frames_of_other_libraries() -> None:
     """That have columns, and give one by its name."""
 
-    class Frame(dict):  # type: ignore[type-arg]
+    class Frame(dict):
         @property
         def columns(self) -> list[str]:
             return list(self)
@@ -270,13 +270,13 @@ def test_the_nearest_names_are_told(tmp_path: Path) -> None:
         places(["mean radius", "area", "z"], ["Mean Radius", "mean radius error", "are", "q"], "a.csv")
     assert str(error.value) == (
         "a.csv has no column for 3 of the 3 features that the model names: 'mean radius' (nearest: 'Mean Radius' and "
-        "'mean radius error'); 'area' (nearest: 'are'); 'z'. Columns are matched by name: rename those that are called "
-        "otherwise"
+        "'mean radius error'); 'area' (nearest: 'are'); 'z'. Columns are matched by name: rename those that have other "
+        "names"
     )
     order, notes = places(["b", "a"], ["id", "a", "b"], "a.csv")
     assert order == [2, 1] and notes == (
         "the columns of a.csv stand in another order than the model's features; they were matched by name",
-        "a.csv has a column that is no feature of the model and is left out: 'id'",
+        "a.csv has a column that is not a feature of the model and is left out: 'id'",
     )
 
 

@@ -68,9 +68,7 @@ def test_channels_last_images_for_a_model_that_takes_them_first(tmp_path: Path, 
     np.savez(tmp_path / "images.npz", x=x.permute(0, 2, 3, 1).numpy(), y=decided.numpy())
     result = good("certify", path, tmp_path / "images.npz", "--device", "cpu", "--out", tmp_path / "run")
     assert "the network gets 12 of these 12 right" in result.stderr
-    assert (
-        "note: the model takes channels first, (3, 8, 8); inputs of shape (8, 8, 3) are turned round" in result.stderr
-    )
+    assert "note: the model takes channels first, (3, 8, 8); inputs of shape (8, 8, 3) are transposed" in result.stderr
     certs = er.Certificates.load(tmp_path / "run")
     assert certs.x.shape == (12, 8, 8, 3) and set(certs.status) == {"certified"}
     with torch.no_grad():

@@ -6,36 +6,41 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from signal import Signals
+from subprocess import Popen
+from typing import Any
 
 import pytest
-from small import assert_same_rows, files
 
 import elbowroom as er
 from elbowroom.certificates.lock import locked
+from elbowroom.certificates.result import Certificates
+from runs.small import assert_same_rows, files
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such signals there")
 
 COUNT, ROWS = 80, 2
 
 
-def start(*arguments):
+def start(*arguments: int | Path | str) -> Popen:
     command = [sys.executable, "-m", "elbowroom", "certify", *map(str, arguments), "--device", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def finish(*arguments):
+def finish(*arguments: int | Path | str) -> str:
     with start(*arguments) as process:
         out, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return out
 
 
-def done(folder):
+def done(folder: Path) -> int:
     return len(list((folder / "parts").glob("part-*.parquet"))) if folder.exists() else 0
 
 
-def wait_for(folder, parts, process):
+def wait_for(folder: Path, parts: int, process: Popen) -> None:
     """Until so many parts are there."""
     deadline = time.monotonic() + 120
     while done(folder) < parts and process.poll() is None and time.monotonic() < deadline:
@@ -43,7 +48,7 @@ def wait_for(folder, parts, process):
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory):
+def work(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[Any, ...], Certificates]:
     """Model and data, and what they give without any disturbance."""
     place = tmp_path_factory.mktemp("work")
     given = (
@@ -62,7 +67,7 @@ def work(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_at_any_moment(work, tmp_path, kills):
+def test_killed_at_any_moment(work: tuple[tuple[Any, ...], Certificates], tmp_path: Path, kills: int) -> None:
     """Each time somewhere between the start of the process and some parts later; a few kills come before any part."""
     given, whole = work
     folder, chance = tmp_path / "run", random.Random(kills)
@@ -87,7 +92,7 @@ def test_killed_at_any_moment(work, tmp_path, kills):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_asked_to_stop(work, tmp_path, number):
+def test_asked_to_stop(work: tuple[tuple[Any, ...], Certificates], tmp_path: Path, number: Signals) -> None:
     given, whole = work
     folder = tmp_path / "run"
     with start(*given, "--out", folder) as process:
@@ -99,7 +104,7 @@ def test_asked_to_stop(work, tmp_path, number):
     certs = er.Certificates.load(folder)
     assert 3 * ROWS <= len(certs) < COUNT
     last = errors.splitlines()[-1]
-    assert last.startswith(f"elbowroom: stopped at {len(certs)} of {COUNT} inputs, all saved; go on with: ")
+    assert last.startswith(f"elbowroom: stopped at {len(certs)} of {COUNT} inputs, all saved; resume with: ")
     assert out.startswith(f"incomplete: {len(certs)} of {COUNT} inputs so far")
     assert not list(folder.rglob("*.part")) and not (folder / "lock").exists()
     assert last.endswith(f"elbowroom certify --resume --out {folder}")
@@ -108,7 +113,7 @@ def test_asked_to_stop(work, tmp_path, number):
         assert_same_rows(whole, er.Certificates.load(folder))
 
 
-def test_a_second_process_is_turned_away(work, tmp_path):
+def test_a_second_process_is_turned_away(work: tuple[tuple[Any, ...], Certificates], tmp_path: Path) -> None:
     given, _ = work
     with locked(tmp_path), start(*given, "--out", tmp_path) as process:
         _, errors = process.communicate(timeout=60)

@@ -10,7 +10,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from small import dataset, labels_for, network, points
 
 import elbowroom as er
 from commands import good, refused
@@ -19,6 +18,7 @@ from elbowroom.errors import InputError
 from elbowroom.network.graph import About, Network
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings
+from runs.small import dataset, labels_for, network, points
 from support import cases
 
 X = points(12)

@@ -1,20 +1,21 @@
 """From settings to the arguments of certify."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small import network
 
 import elbowroom as er
 from elbowroom.errors import InputError
 from elbowroom.network.graph import About, Network
 from elbowroom.runs.problem import arguments, device_of, resolve
 from elbowroom.runs.settings import Settings
+from runs.small import network
 
 
-def named(*features):
+def named(*features: str) -> Network:
     net = network(sizes=(len(features), 4, 2))
     return Network(net.nodes, net.decision, About(features=features))
 
@@ -22,7 +23,7 @@ def named(*features):
 NET = named("age", "income", "height, cm", "3", "x-y")
 
 
-def resolved(net=NET, **settings):
+def resolved(net: Network = NET, **settings: Any) -> Settings | None:
     return resolve(Settings.of(settings), net, None)
 
 
@@ -38,7 +39,7 @@ def resolved(net=NET, **settings):
         (["age", "0"], ["0"]),
     ],
 )
-def test_features_by_name_and_number(given, numbers):
+def test_features_by_name_and_number(given: list[str], numbers: list[str]) -> None:
     assert resolved(frozen=given).frozen == numbers
 
 
@@ -53,12 +54,12 @@ def test_features_by_name_and_number(given, numbers):
         ({"domain": "data"}, "domain: the data state none"),
     ],
 )
-def test_what_is_refused(settings, words):
+def test_what_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         resolved(**settings)
 
 
-def test_names_that_are_numbers():
+def test_names_that_are_numbers() -> None:
     net = named("1", "0")
     with pytest.raises(InputError, match="'0' is the name of feature 1 and the number of another one"):
         resolved(net, frozen=["0"])
@@ -66,7 +67,7 @@ def test_names_that_are_numbers():
         resolved(network(), frozen=["age"])
 
 
-def test_arguments():
+def test_arguments() -> None:
     given = {
         "frozen": ["income"], "domain": {"*": [0, None], "age": [0, 120]}, "max_eps": {"age": 5},
         "importance": {"age": 2}, "region": "box-asymmetric", "solver": "augmented-lagrangian",
@@ -83,7 +84,7 @@ def test_arguments():
     assert (found["memory"], found["batch"], found["device"]) == ("1GiB", 3, torch.device("cpu"))
 
 
-def test_what_is_not_said_is_left_to_certify():
+def test_what_is_not_said_is_left_to_certify() -> None:
     found = arguments(resolved(device="cpu"), NET)
     assert {k for k, v in found.items() if v is None} == {
         "domain", "frozen", "importance", "max_eps", "deployed", "memory", "batch"
@@ -91,14 +92,14 @@ def test_what_is_not_said_is_left_to_certify():
     assert type(found["region"]) is er.Box and found["solver"] == er.Sequential()
 
 
-def test_resolving_twice_changes_nothing():
+def test_resolving_twice_changes_nothing() -> None:
     once = resolved(frozen=["age,1"], max_eps={"*": 1}, importance={"x-y": 3}, domain={"age": [0, 9]})
     assert resolve(once, NET, None) == once
     plain = Settings.of(once.plain())
     assert plain == once
 
 
-def test_the_domain_of_the_data():
+def test_the_domain_of_the_data() -> None:
     assert resolve(Settings(), NET, (0.0, 1.0)).domain is None
     found = resolve(Settings.of({"domain": "data"}), NET, (0.0, float("inf")))
     assert found.domain == {"*": [0.0, None]}
@@ -112,12 +113,12 @@ def test_the_domain_of_the_data():
         ({"gradients": -1}, "gradients must be a whole number"),
     ],
 )
-def test_solver_options_that_are_refused(options, words):
+def test_solver_options_that_are_refused(options: dict[str, float], words: str) -> None:
     with pytest.raises(InputError, match=words):
         arguments(resolved(solver_options=options), NET)
 
 
-def test_devices():
+def test_devices() -> None:
     assert device_of(Settings(device="cpu")) == torch.device("cpu")
     for name in ("nosuch", "cuda:99", "meta:x"):
         with pytest.raises(InputError, match="cannot be used here"):

@@ -9,23 +9,29 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small import assert_same_rows, dataset, labels_for, network, points
 
 import elbowroom as er
 from elbowroom.certificates import lock
+from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
+from elbowroom.data.dataset import Dataset
 from elbowroom.errors import ElbowroomError, InputError, UnsupportedError
 from elbowroom.network.graph import About, Network, Source
 from elbowroom.runs import runner
 from elbowroom.runs.engines.choice import local
-from elbowroom.runs.runner import run_dataset
+from elbowroom.runs.engines.worker import Part
+from elbowroom.runs.runner import Outcome, Start, run_dataset
 from elbowroom.runs.settings import Settings
+from elbowroom.runs.summary import Tally
 from forgery import edit_run
+from runs.small import assert_same_rows, dataset, labels_for, network, points
 
 NET = network()
 COUNT = 11
@@ -35,27 +41,29 @@ DATA = dataset(X, LABELS)
 PARTS = 4  # of 3 rows
 
 
-def settings(**given):
+def settings(**given: Any) -> Settings:
     return Settings.of({"part_rows": 3, "device": "cpu", **given})
 
 
-def run(out, net=NET, data=DATA, given=None, **more):
+def run(
+    out: Path, net: Network = NET, data: Dataset = DATA, given: Settings | None = None, **more: Any
+) -> Outcome | None:
     return run_dataset(net, data, out, given or settings(), **more)
 
 
-def after(count):
+def after(count: int) -> Callable[..., Any]:
     """A stop after so many questions."""
     asked = iter(range(10**9))
     return lambda: next(asked) >= count
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run, undisturbed."""
     return run(tmp_path_factory.mktemp("run") / "whole").run.folder
 
 
-def test_a_run(whole):
+def test_a_run(whole: Path) -> None:
     certs = er.Certificates.load(whole)
     assert len(certs) == COUNT and certs.missing == 0 and certs.index.tolist() == list(range(COUNT))
     assert certs.status[3] == "misclassified" and certs.status.count("certified") == COUNT - 1
@@ -69,7 +77,7 @@ def test_a_run(whole):
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.slow)])
-def test_batches_and_parts_make_no_difference(tmp_path, count):
+def test_batches_and_parts_make_no_difference(tmp_path: Path, count: int) -> None:
     net, x = network(sizes=(10, 20, 20, 4)), points(count, n=10)
     data = dataset(x)
     whole_at_once = er.certify(net, x)
@@ -82,7 +90,7 @@ def test_batches_and_parts_make_no_difference(tmp_path, count):
         assert (off <= 1e-4).double().mean() >= 0.99 and off.max() <= 1e-3
 
 
-def test_stopped_and_resumed(tmp_path, whole):
+def test_stopped_and_resumed(tmp_path: Path, whole: Path) -> None:
     for asked in range(PARTS):
         found = run(tmp_path, resume=True, stop=after(1))
         assert found.complete == (asked == PARTS - 1)
@@ -92,13 +100,13 @@ def test_stopped_and_resumed(tmp_path, whole):
     assert_same_rows(er.Certificates.load(whole), er.Certificates.load(tmp_path))
 
 
-def test_nothing_is_done_twice(tmp_path, monkeypatch):
+def test_nothing_is_done_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path, stop=after(2))
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "parts").iterdir()}
     header = (tmp_path / "run.json").read_bytes()
     computed = []
 
-    def counted(net, given, work):
+    def counted(net: Network, given: Settings, work: Iterable[Part]) -> Iterator[tuple[int, Certificates]]:
         for number, certs in local(net, given, work):
             computed.append(number)
             yield number, certs
@@ -111,7 +119,7 @@ def test_nothing_is_done_twice(tmp_path, monkeypatch):
     assert again.complete and again.tally.count == COUNT and computed == [2, 3]
 
 
-def test_memory_and_rate_stay_flat(tmp_path):
+def test_memory_and_rate_stay_flat(tmp_path: Path) -> None:
     """As `benchmarks/run.py` measures with more inputs."""
     statm = Path("/proc/self/statm")
     if not statm.exists():
@@ -119,10 +127,10 @@ def test_memory_and_rate_stay_flat(tmp_path):
     seen = []
 
     class Clock:
-        def begin(self, start):
+        def begin(self, start: Start) -> None:
             pass
 
-        def advance(self, tally):
+        def advance(self, tally: Tally) -> None:
             seen.append((int(statm.read_text().split()[1]) * 4096, time.process_time()))
 
     given = Settings.of({"region": "uniform", "bounds": "simple", "part_rows": 250, "batch": 250, "device": "cpu"})
@@ -132,47 +140,45 @@ def test_memory_and_rate_stay_flat(tmp_path):
     assert clock[-1] - clock[-6] < 3 * (clock[9] - clock[4])
 
 
-def test_parts_in_any_order(tmp_path, whole):
+def test_parts_in_any_order(tmp_path: Path, whole: Path) -> None:
     """As another engine may deliver them."""
 
-    def backwards(net, given, work):
+    def backwards(net: Network, given: Settings, work: Iterable[Part]) -> Iterator[tuple[int, Certificates]]:
         yield from reversed(list(local(net, given, work)))
 
     assert run(tmp_path, engine=backwards).complete
     assert_same_rows(er.Certificates.load(whole), er.Certificates.load(tmp_path))
 
 
-def test_a_lost_part_is_computed_again(tmp_path, whole):
+def test_a_lost_part_is_computed_again(tmp_path: Path, whole: Path) -> None:
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "parts" / "part-00001.parquet").unlink()
     assert run(tmp_path / "run", resume=True).complete
     assert_same_rows(er.Certificates.load(whole), er.Certificates.load(tmp_path / "run"))
 
 
-def test_a_damaged_part_is_named(tmp_path, whole):
+def test_a_damaged_part_is_named(tmp_path: Path, whole: Path) -> None:
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "parts" / "part-00001.parquet").write_bytes(b"x" * 200)
     with pytest.raises(InputError, match=r"part-00001\.parquet is damaged.*; remove that file"):
         run(tmp_path / "run", resume=True)
 
 
-def test_an_old_run_is_not_overwritten(tmp_path, whole):
+def test_an_old_run_is_not_overwritten(tmp_path: Path, whole: Path) -> None:
     shutil.copytree(whole, tmp_path / "run")
     before = (tmp_path / "run" / "run.json").read_bytes()
-    with pytest.raises(
-        InputError, match=r"already holds a run; go on with it \(`resume=True`\), or choose another folder"
-    ):
+    with pytest.raises(InputError, match=r"already holds a run; resume it \(`resume=True`\), or choose another folder"):
         run(tmp_path / "run")
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
 
-def test_resuming_nothing_begins(tmp_path):
+def test_resuming_nothing_begins(tmp_path: Path) -> None:
     assert run(tmp_path / "new", resume=True).complete
 
 
-def test_certificates_that_were_saved_have_nothing_to_go_on_with(tmp_path):
+def test_certificates_that_were_saved_have_nothing_to_go_on_with(tmp_path: Path) -> None:
     er.certify(NET, X).save(tmp_path)
-    with pytest.raises(InputError, match="nothing to go on with"):
+    with pytest.raises(InputError, match="nothing to resume"):
         run(tmp_path, resume=True)
 
 
@@ -198,7 +204,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", list(OTHERS))
-def test_nothing_is_mixed(whole, tmp_path, name):
+def test_nothing_is_mixed(whole: Path, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     (folder / "parts" / "part-00002.parquet").unlink()
@@ -208,7 +214,7 @@ def test_nothing_is_mixed(whole, tmp_path, name):
     assert not (folder / "parts" / "part-00002.parquet").exists() and not (folder / "lock").exists()
 
 
-def test_all_differences_are_named(whole):
+def test_all_differences_are_named(whole: Path) -> None:
     with pytest.raises(InputError) as refusal:
         run(whole, network(1), dataset(OTHER_X, LABELS), settings(region="l1", delta=0.5), resume=True)
     said = str(refusal.value)
@@ -216,21 +222,21 @@ def test_all_differences_are_named(whole):
     assert "region (then box, now l1)" in said and "delta (then 0.0, now 0.5)" in said
 
 
-def test_other_defaults_are_noticed(whole, tmp_path):
+def test_other_defaults_are_noticed(whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "run")
     edit_run(tmp_path / "run", lambda r: r["claim"]["settings"].update(solver="Sequential(gradients=99)"))
     with pytest.raises(InputError, match="defaults of another version of this program"):
         run(tmp_path / "run", resume=True)
 
 
-def test_the_machine_may_change(whole, tmp_path):
+def test_the_machine_may_change(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     (folder / "parts" / "part-00002.parquet").unlink()
     assert run(folder, resume=True, given=settings(batch=2, memory="1GiB", part_rows=None)).complete
 
 
-def test_names_and_numbers_are_the_same_setting(tmp_path):
+def test_names_and_numbers_are_the_same_setting(tmp_path: Path) -> None:
     net = Network(NET.nodes, NET.decision, About(features=("age", "income")))
     run(tmp_path, net, given=settings(frozen=["age"]), stop=after(1))
     assert run(tmp_path, net, given=settings(frozen=["0"]), resume=True).complete
@@ -239,7 +245,7 @@ def test_names_and_numbers_are_the_same_setting(tmp_path):
     assert certs.network.about.features == ("age", "income")
 
 
-def test_the_model_is_compared_once_at_the_first_inputs(tmp_path):
+def test_the_model_is_compared_once_at_the_first_inputs(tmp_path: Path) -> None:
     """Whatever the number of parts; inputs without finite numbers are passed over."""
     seen = []
     net = Network(NET.nodes, NET.decision, NET.about, Source(seen.append))
@@ -260,7 +266,7 @@ def test_the_model_is_compared_once_at_the_first_inputs(tmp_path):
     assert not (tmp_path / "c").exists()
 
 
-def test_selections(tmp_path):
+def test_selections(tmp_path: Path) -> None:
     some = dataset(X, LABELS, ids=lambda k: f"image {k}.png")
     assert run(tmp_path / "a", data=some, given=settings(indices="8-9,2", limit=2)).complete
     found = Run.open(tmp_path / "a")
@@ -276,13 +282,13 @@ def test_selections(tmp_path):
     assert set(er.Certificates.load(tmp_path / "e").labels.tolist()) == {chosen}
 
 
-def test_long_lists_of_names_are_left_out(tmp_path, monkeypatch):
+def test_long_lists_of_names_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_MOST_IDS", 50)
     run(tmp_path, data=dataset(X, ids=lambda k: f"image {k}.png"), stop=after(0))
     assert Run.open(tmp_path).plan.ids is None
 
 
-def test_bad_inputs_are_rows(tmp_path):
+def test_bad_inputs_are_rows(tmp_path: Path) -> None:
     x = X.copy()
     x[1, 0], x[4, 1], x[5] = np.nan, 7.0, np.nan
     data = dataset(x, LABELS, features=("age", "income"), fault=lambda k: "5.png is no image" if k == 5 else None)
@@ -294,7 +300,7 @@ def test_bad_inputs_are_rows(tmp_path):
     assert certs.status.count("certified") == COUNT - 4
 
 
-def test_what_is_wrong_is_known_before_anything_is_written(tmp_path):
+def test_what_is_wrong_is_known_before_anything_is_written(tmp_path: Path) -> None:
     for given, words in (
         (settings(frozen=["age"]), "no feature 'age'"),
         (settings(frozen=["0,1"]), "every feature is frozen"),
@@ -314,7 +320,7 @@ def test_what_is_wrong_is_known_before_anything_is_written(tmp_path):
 # --- the folder
 
 
-def test_one_writer_at_a_time(tmp_path, whole):
+def test_one_writer_at_a_time(tmp_path: Path, whole: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     with lock.locked(folder):
@@ -328,7 +334,7 @@ def test_one_writer_at_a_time(tmp_path, whole):
     assert run(folder, resume=True).complete
 
 
-def test_a_lock_that_a_killed_process_left(tmp_path, whole):
+def test_a_lock_that_a_killed_process_left(tmp_path: Path, whole: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     (folder / "lock").write_text('{"pid": 1, "host": "elsewhere"}')
@@ -336,7 +342,7 @@ def test_a_lock_that_a_killed_process_left(tmp_path, whole):
     assert not (folder / "lock").exists()
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path):
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     run(tmp_path, stop=after(1))
     left = [tmp_path / "parts" / "part-00001.parquet.123.part", tmp_path / "run.json.123.part"]
     for path in left:
@@ -345,7 +351,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     assert run(tmp_path, resume=True).complete and not any(path.exists() for path in left)
 
 
-def test_a_folder_without_header_begins_anew(tmp_path, whole):
+def test_a_folder_without_header_begins_anew(tmp_path: Path, whole: Path) -> None:
     """A process killed before run.json was there."""
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -357,11 +363,11 @@ def test_a_folder_without_header_begins_anew(tmp_path, whole):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO])
-def test_writes_that_fail(tmp_path, whole, monkeypatch, code):
+def test_writes_that_fail(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """The third write of a part fails; what is there is kept, and later the run goes on."""
     replace, written = os.replace, []
 
-    def fragile(source, target):
+    def fragile(source: Path, target: Path) -> None:
         if str(target).endswith(".parquet"):
             written.append(target)
             if len(written) > 2:
@@ -373,14 +379,14 @@ def test_writes_that_fail(tmp_path, whole, monkeypatch, code):
         run(tmp_path)
     said = str(failure.value)
     assert f"part-00002.parquet: {os.strerror(code)}" in said
-    assert said.endswith("6 of 11 inputs are done and kept: mend this, and go on with `resume=True`")
+    assert said.endswith("6 of 11 inputs are done and kept: fix this, then resume with `resume=True`")
     monkeypatch.undo()
     assert len(er.Certificates.load(tmp_path)) == 6 and not list(tmp_path.rglob("*.part"))
     assert run(tmp_path, resume=True).complete
     assert_same_rows(er.Certificates.load(whole), er.Certificates.load(tmp_path))
 
 
-def test_files_that_may_not_grow(tmp_path):
+def test_files_that_may_not_grow(tmp_path: Path) -> None:
     """The kernel refuses the write itself, in the middle of a file."""
     wide = network(sizes=(400, 4, 2))
     data = dataset(points(6, n=400))
@@ -400,7 +406,7 @@ def test_files_that_may_not_grow(tmp_path):
 
 
 @pytest.fixture
-def mounted(tmp_path):
+def mounted(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KiB."""
     place = tmp_path / "small"
     place.mkdir()
@@ -411,7 +417,7 @@ def mounted(tmp_path):
     subprocess.run(["umount", place], check=True)
 
 
-def test_a_full_disk(mounted):
+def test_a_full_disk(mounted: Path) -> None:
     wide, count = network(sizes=(400, 4, 2)), 40
     data = dataset(points(count, n=400))
     given = Settings.of({"part_rows": 2, "device": "cpu", "region": "uniform"})
@@ -427,13 +433,13 @@ def test_a_full_disk(mounted):
     assert len(er.Certificates.load(mounted / "run")) == count
 
 
-def test_a_disk_that_becomes_read_only(tmp_path):
+def test_a_disk_that_becomes_read_only(tmp_path: Path) -> None:
     parts = tmp_path / "run" / "parts"
 
-    def mount(*options):
+    def mount(*options: Path | str) -> bool:
         return subprocess.run(["mount", *options, parts], capture_output=True).returncode == 0
 
-    def interfere(net, given, work):
+    def interfere(net: Network, given: Settings, work: Iterable[Part]) -> Iterator[tuple[int, Certificates]]:
         for number, certs in local(net, given, work):
             if number == 2 and not (mount("--bind", parts) and mount("-o", "remount,ro,bind")):
                 pytest.skip("mounting read-only is not permitted here")
@@ -451,7 +457,7 @@ def test_a_disk_that_becomes_read_only(tmp_path):
     assert run(tmp_path / "run", resume=True).complete
 
 
-def test_folders_that_cannot_be(tmp_path):
+def test_folders_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot make the folder"):
         run(tmp_path / "file" / "run")
@@ -461,17 +467,17 @@ def test_folders_that_cannot_be(tmp_path):
 
 
 class Watched:
-    def __init__(self):
+    def __init__(self) -> None:
         self.start, self.counts = None, []
 
-    def begin(self, start):
+    def begin(self, start: Start) -> None:
         self.start = start
 
-    def advance(self, tally):
+    def advance(self, tally: Tally) -> None:
         self.counts.append(tally.count)
 
 
-def test_who_watches_is_told(tmp_path):
+def test_who_watches_is_told(tmp_path: Path) -> None:
     watch = Watched()
     run(tmp_path, watch=watch, stop=after(2))
     assert (watch.start.right, watch.start.done, watch.start.device) == (COUNT - 1, 0, "cpu")
@@ -480,7 +486,7 @@ def test_who_watches_is_told(tmp_path):
     assert (watch.start.right, watch.start.done, watch.counts) == (None, 6, [3, 6, 9, 11])
 
 
-def test_counting_what_is_right(tmp_path):
+def test_counting_what_is_right(tmp_path: Path) -> None:
     x = X.copy()
     x[1, 0] = np.nan
     cases = [(LABELS, {}, COUNT - 2), (None, {}, None), (LABELS, {"predicted": True}, None)]
@@ -490,8 +496,8 @@ def test_counting_what_is_right(tmp_path):
         assert watch.start.right == right
 
 
-def test_how_many_rows_a_part_has():
-    def rows(sizes, inputs=10**6, **given):
+def test_how_many_rows_a_part_has() -> None:
+    def rows(sizes: tuple[int, ...], inputs: int = 10**6, **given: int) -> int:
         return runner._good_rows(network(sizes=sizes), settings(**given), inputs)
 
     assert rows((2, 12, 3)) == 1024
@@ -502,8 +508,8 @@ def test_how_many_rows_a_part_has():
     )
 
 
-def test_an_unexpected_end_keeps_what_is_there(tmp_path):
-    def broken(net, given, work):
+def test_an_unexpected_end_keeps_what_is_there(tmp_path: Path) -> None:
+    def broken(net: Network, given: Settings, work: Iterable[Part]) -> Iterator[tuple[int, Certificates]]:
         yield from [next(iter(local(net, given, work)))]
         raise ElbowroomError("the device failed")
 
@@ -513,7 +519,7 @@ def test_an_unexpected_end_keeps_what_is_there(tmp_path):
     assert run(tmp_path, resume=True).complete
 
 
-def test_data_that_change_under_way_are_noticed(tmp_path):
+def test_data_that_change_under_way_are_noticed(tmp_path: Path) -> None:
     """The digest is part of the plan: another one is other data, whatever the name."""
     run(tmp_path, stop=after(1))
     changed = dataclasses.replace(DATA, digest="0" * 64)
@@ -524,12 +530,12 @@ def test_data_that_change_under_way_are_noticed(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"task": "regression"}, "of a regression outputs stay"),
+        ({"task": "regression"}, "in a regression outputs stay"),
         ({"task": "classification", "within": 0.1}, "the task is regression"),
         ({"within": [0.1, 0.2]}, "one for each of the 3 outputs; got 2"),
     ],
 )
-def test_tolerances_that_do_not_fit_begin_nothing(tmp_path, given, words):
+def test_tolerances_that_do_not_fit_begin_nothing(tmp_path: Path, given: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         run(tmp_path / "run", given=settings(**given))
     assert not (tmp_path / "run").exists()

@@ -2,9 +2,10 @@
 
 import inspect
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
-from small import network
 
 import elbowroom as er
 from elbowroom.certify.api import PRECISIONS
@@ -12,7 +13,8 @@ from elbowroom.errors import InputError
 from elbowroom.readers.load import LAYOUTS, TASKS, load
 from elbowroom.runs import settings as module
 from elbowroom.runs.problem import arguments
-from elbowroom.runs.settings import OPTIONS, Settings, read_config
+from elbowroom.runs.settings import OPTIONS, Option, Settings, read_config
+from runs.small import network
 
 # name, text of a flag (a list where it may be repeated), the same in a file, what is kept
 SAME = [
@@ -49,12 +51,12 @@ SAME = [
 
 
 @pytest.mark.parametrize(("name", "flag", "file", "kept"), SAME, ids=[f"{s[0]}-{k}" for k, s in enumerate(SAME)])
-def test_flags_and_files_say_the_same(name, flag, file, kept):
+def test_flags_and_files_say_the_same(name: str, flag: list[str] | str, file: Any, kept: Any) -> None:
     for value in (flag, file):
         assert getattr(Settings.of({name: value}), name) == kept
 
 
-def test_what_is_kept_is_read_again():
+def test_what_is_kept_is_read_again() -> None:
     found = Settings.of({name: file for name, _, file, _ in SAME})
     plain = json.loads(json.dumps(found.plain(), allow_nan=False))
     assert Settings.of(plain) == found
@@ -64,8 +66,8 @@ def test_what_is_kept_is_read_again():
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("regin", "box", "regin is no setting; did you mean region?"),
-        ("zzz", 1, "zzz is no setting$"),
+        ("regin", "box", "regin is not a setting; did you mean region?"),
+        ("zzz", 1, "zzz is not a setting$"),
         ("region", "elipsoid", "region must be one of .*; did you mean ellipsoid"),
         ("bounds", 3, "bounds must be one of"),
         ("scale", "1/0", "scale must be a number"),
@@ -95,33 +97,33 @@ def test_what_is_kept_is_read_again():
         ("deployed", "float16", "deployed must be one of float32"),
     ],
 )
-def test_what_is_refused(name, value, words):
+def test_what_is_refused(name: str, value: int | list[str] | str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         Settings.of({name: value})
 
 
-def test_kinds_of_settings():
+def test_kinds_of_settings() -> None:
     """What a run must not change, what it stores, and how a model is read."""
     assert set(Settings().claim()) == {
         "predicted", "within", "region", "domain", "max_eps", "frozen", "importance", "bounds", "margin", "solver",
         "solver_options", "delta", "precision", "deployed",
     }  # fmt: skip
     assert set(Settings().plain()) - set(Settings().stored()) == {
-        "trust_pickle", "device", "memory", "batch", "engine", "workers", "address"
+        "trust_pickle", "device", "memory", "batch", "engine", "workers", "threads", "address"
     }  # fmt: skip
     told = set(inspect.signature(load).parameters) - {"model", "features", "classes", "trust_pickle"}
     assert set(Settings().reading()) == told
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
-def test_help_names_choices_and_defaults_are_values(option):
+def test_help_names_choices_and_defaults_are_values(option: Option) -> None:
     assert all(name in option.help for name in option.choices) and "{" not in option.help
     if option.default is not None:
         assert option.parse(option.default) == option.default
     assert option.kind in (module.CLAIM, module.READING, module.MOMENT, module.PLAIN)
 
 
-def test_choices_are_those_of_the_registries():
+def test_choices_are_those_of_the_registries() -> None:
     assert OPTIONS["precision"].choices == tuple(PRECISIONS)
     assert (OPTIONS["layout"].choices, OPTIONS["task"].choices) == (LAYOUTS, TASKS)
 
@@ -135,7 +137,7 @@ OTHERWISE = {
 }
 
 
-def test_settings_of_the_claim_are_parameters_of_certify():
+def test_settings_of_the_claim_are_parameters_of_certify() -> None:
     parameters = inspect.signature(er.certify).parameters
     for name, value in Settings().claim().items():
         same = name in parameters and parameters[name].default == value
@@ -143,12 +145,12 @@ def test_settings_of_the_claim_are_parameters_of_certify():
     assert set(OTHERWISE) <= set(Settings().claim())
 
 
-def test_a_run_tells_certify_all_that_it_can_be_told():
+def test_a_run_tells_certify_all_that_it_can_be_told() -> None:
     told = set(arguments(Settings(device="cpu"), network()))
     assert told | {"net", "x", "labels", "spec", "prior"} == set(inspect.signature(er.certify).parameters)
 
 
-def test_files(tmp_path):
+def test_files(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text('model = "a.onnx"\nmax-eps = 0.5\nlimit = 3\n[domain]\nage = [0, 120]\n')
     assert read_config(path) == {"model": "a.onnx", "max_eps": 0.5, "limit": 3, "domain": {"age": [0, 120]}}
@@ -156,16 +158,16 @@ def test_files(tmp_path):
     with pytest.raises(InputError, match="given twice"):
         read_config(path)
     path.write_text("limit = \n")
-    with pytest.raises(InputError, match=r"run\.toml is no TOML file: .*line 1"):
+    with pytest.raises(InputError, match=r"run\.toml is not a TOML file: .*line 1"):
         read_config(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="no TOML file"):
+    with pytest.raises(InputError, match="not a TOML file"):
         read_config(path)
     with pytest.raises(InputError, match=r"cannot be read: No such file"):
         read_config(tmp_path / "none.toml")
 
 
-def test_the_task_follows_from_the_tolerance():
+def test_the_task_follows_from_the_tolerance() -> None:
     assert Settings().settled() == Settings()
     assert Settings(within=0.1).settled() == Settings(within=0.1, task="regression").settled()
     assert Settings(within=0.1).settled().task == "regression"

@@ -1,10 +1,10 @@
 """Settings in a run's file are looked at before they are used or shown, by everything that does either."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
-from small import files
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from elbowroom.certificates.store import Run
 from elbowroom.commands import app as cli
@@ -12,29 +12,30 @@ from elbowroom.errors import InputError
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.stored import stored_settings
 from forgery import edit_run, reseal
+from runs.small import files
 
 ODD = {
-    "no setting": ({"regin": 1}, "plan: regin is no setting; did you mean region"),
+    "no setting": ({"regin": 1}, "plan: regin is not a setting; did you mean region"),
     "no value of it": ({"region": "ball"}, "plan: region must be one of"),
     "not as stored": ({"delta": "0.5"}, "plan: delta"),
     "of the moment": ({"device": "cuda"}, "plan: device has no place in a run's file; it is given anew each time"),
-    "escapes": ({"\x1b[2J": 1}, "is no setting"),
+    "escapes": ({"\x1b[2J": 1}, "is not a setting"),
 }
 
 
-def run(*arguments):
+def run(*arguments: Path | str) -> Result:
     return CliRunner().invoke(cli.app, [*map(str, arguments)], env={"COLUMNS": "120", "NO_COLOR": "1"})
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory):
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("stored")
     model, data = files(place, 3)
     assert run("certify", model, data, "--device", "cpu", "--region", "uniform", "--out", place / "run").exit_code == 0
     return place / "run"
 
 
-def test_settings_are_given_back(begun):
+def test_settings_are_given_back(begun: Path) -> None:
     plan = Run.open(begun).plan
     assert stored_settings(plan) == plan.settings and plan.settings["region"] == "uniform"
     fewer = dataclasses.replace(plan, settings={"region": "l1", "delta": None})
@@ -43,7 +44,7 @@ def test_settings_are_given_back(begun):
 
 
 @pytest.mark.parametrize("name", list(ODD))
-def test_odd_settings_are_refused_by_what_uses_them(begun, name, tmp_path):
+def test_odd_settings_are_refused_by_what_uses_them(begun: Path, name: str, tmp_path: Path) -> None:
     change, words = ODD[name]
     for path in begun.rglob("*"):
         if path.is_file():

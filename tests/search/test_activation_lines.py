@@ -6,6 +6,7 @@ test: float64 for lines in float32, 80-bit long double for lines in float64.
 
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ SPECIAL = [
 ]  # fmt: skip
 
 
-def test_every_activation_of_the_table_is_tested():
+def test_every_activation_of_the_table_is_tested() -> None:
     assert {type(op) for op in ACTIVATIONS.values()} == {kind for kind, row in TABLE.items() if row.univariate}
 
 
@@ -130,7 +131,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x > 0, 1 / (1 + e), e / (1 + e))
 
 
-def test_our_own_erfc_is_right():
+def test_our_own_erfc_is_right() -> None:
     mpmath = pytest.importorskip("mpmath")
     x = np.concatenate([np.linspace(-7, 12, 191), np.linspace(12, 26, 10)]).astype(WIDE)
     mpmath.mp.dps = 30
@@ -190,7 +191,7 @@ def expanded(op: ops.Activation, *ts: torch.Tensor) -> list[torch.Tensor]:
     return [t.expand(-1, n).contiguous() for t in ts]
 
 
-def typed(op: ops.Activation, dtype: torch.dtype) -> ops.Activation:
+def typed(op: ops.Activation, dtype: torch.dtype) -> Any:
     return op.map_tensors(lambda t: t.to(dtype))
 
 
@@ -235,7 +236,7 @@ def middle(l: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("parallel", SLOPES)
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_lines_are_never_crossed(name, parallel, dtype):
+def test_lines_are_never_crossed(name: str, parallel: bool, dtype: torch.dtype) -> None:
     """Rounding may move a line by 8 units of roundoff of every term it is computed from.
 
     The terms: `|k| max(|l|, |u|)`, the intercept, the function, and how far the function moves when its argument
@@ -264,7 +265,7 @@ def test_lines_are_never_crossed(name, parallel, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_intervals_contain_all_values_and_are_attained(name, dtype):
+def test_intervals_contain_all_values_and_are_attained(name: str, dtype: torch.dtype) -> None:
     op = typed(ACTIVATIONS[name], dtype)
     low, high = (numpy_of(t) for t in TABLE[type(op)].interval(op, *([t] for t in expanded(op, *intervals(dtype)))))
     _, sigma, argument = values(name, dtype)
@@ -284,7 +285,7 @@ def test_intervals_contain_all_values_and_are_attained(name, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("parallel", SLOPES)
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_slopes_and_gaps_are_no_larger_than_they_need_be(name, parallel, dtype):
+def test_slopes_and_gaps_are_no_larger_than_they_need_be(name: str, parallel: bool, dtype: torch.dtype) -> None:
     op = typed(ACTIVATIONS[name], dtype)
     l, u = expanded(op, *intervals(dtype))
     z = middle(l, u)
@@ -310,7 +311,7 @@ def test_slopes_and_gaps_are_no_larger_than_they_need_be(name, parallel, dtype):
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_adaptive_lines_are_no_looser_than_parallel_ones_in_the_middle(name):
+def test_adaptive_lines_are_no_looser_than_parallel_ones_in_the_middle(name: str) -> None:
     op = typed(ACTIVATIONS[name], torch.float64)
     l, u = expanded(op, *intervals(torch.float64))
     z = middle(l, u)
@@ -325,7 +326,7 @@ def test_adaptive_lines_are_no_looser_than_parallel_ones_in_the_middle(name):
 LOOSENESS = {"elu 2": 2.0}
 
 
-def test_parallel_relu_is_the_papers_formula():
+def test_parallel_relu_is_the_papers_formula() -> None:
     l, u = intervals(torch.float64)
     zero = torch.zeros_like(l)
     lines = lines_of(ops.ReLU(), l, u, zero, True)
@@ -340,7 +341,7 @@ def test_parallel_relu_is_the_papers_formula():
     assert bool(((lines.upper - m2).abs() <= 4e-16 * scale + 1e-300).all())
 
 
-def test_adaptive_relu_is_crowns_rule():
+def test_adaptive_relu_is_crowns_rule() -> None:
     l, u = intervals(torch.float64)
     lines = lines_of(ops.ReLU(), l, u, torch.zeros_like(l), False)
     crossing = (l < 0) & (u > 0)
@@ -360,7 +361,7 @@ def test_adaptive_relu_is_crowns_rule():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("parallel", SLOPES)
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_gradients_are_finite_at_every_width(name, parallel, dtype):
+def test_gradients_are_finite_at_every_width(name: str, parallel: bool, dtype: torch.dtype) -> None:
     op = typed(ACTIVATIONS[name], dtype)
     l, u = (t.clone().requires_grad_() for t in expanded(op, *intervals(dtype)))
     z = middle(l, u)
@@ -371,7 +372,7 @@ def test_gradients_are_finite_at_every_width(name, parallel, dtype):
 
 @pytest.mark.parametrize("parallel", SLOPES)
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_gradients_are_those_of_finite_differences(name, parallel):
+def test_gradients_are_those_of_finite_differences(name: str, parallel: bool) -> None:
     """Wherever two step sizes agree, that is away from kinks and from changes of the chosen line."""
     op = typed(ACTIVATIONS[name], torch.float64)
     generator = torch.Generator().manual_seed(1)
@@ -389,9 +390,9 @@ def test_gradients_are_those_of_finite_differences(name, parallel):
             assert bool(((grad - fine).abs() <= 1e-6 * (1 + fine.abs()))[smooth].all())
 
 
-def difference(op, ends, i, which, parallel, h):
+def difference(op: Any, ends: Any, i: Any, which: Any, parallel: Any, h: Any) -> Any:
     moved = []
     for sign in (1, -1):
-        shifted = [t.detach() + (sign * h if j == i else 0) for j, t in enumerate(ends)]
-        moved.append(lines_of(op, *shifted, parallel)[which])
+        shifted: Any = [t.detach() + (sign * h if j == i else 0) for j, t in enumerate(ends)]
+        moved.append(lines_of(op, shifted[0], shifted[1], shifted[2], parallel)[which])
     return (moved[0] - moved[1]) / (2 * h)

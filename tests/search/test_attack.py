@@ -5,7 +5,7 @@ import torch
 from elbowroom.search.attack import pgd
 
 
-def test_uphill_and_inside():
+def test_uphill_and_inside() -> None:
     lower, upper = torch.tensor([[-1.0, -1.0]]), torch.tensor([[1.0, 0.5]])
     told = []
     end = pgd(
@@ -17,7 +17,7 @@ def test_uphill_and_inside():
     assert [round(about, 3) for _, about in told] == [0.0, 0.8, 1.3]
 
 
-def test_a_feature_without_a_gradient_stays():
+def test_a_feature_without_a_gradient_stays() -> None:
     x = torch.tensor([[0.0, 0.0]])
     end = pgd(lambda x: ((x[:, 0] - 1) ** 2 + x[:, 1].sqrt() * 0, None), x, x - 1, x + 1, [0.5])
     assert end.tolist() == [[-0.5, 0.0]]

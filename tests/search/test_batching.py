@@ -1,5 +1,7 @@
 """An input's bounds depend on that input alone: not on its batch, nor on how the work was cut into pieces."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -19,26 +21,26 @@ from support import KINDS, METHODS, cases, magnitudes, mlp, networks, normal, ra
 ROUNDINGS = 64 * 2.0**-53
 
 
-def everything(net, inputs, method, spec, budget=None):
+def everything(net: Network, inputs: Any, method: str, spec: Any, budget: Any = None) -> Any:
     """Bounds of all layers and both kinds of margins; and the propagation they came from."""
     found = Propagation(net, inputs, method_named(method), budget)
     margins = [found.margins(spec, m) for m in ("direct", "logits")]
     return [*found.lower, *found.upper, *margins], found
 
 
-def allowances(net, found, spec):
+def allowances(net: Network, found: Any, spec: Any) -> Any:
     sizes = magnitudes(net, found.lower, found.upper)
     rows = (spec.rows.abs() @ sizes[-1][..., None]).squeeze(-1) + spec.offset.abs()
     return [ROUNDINGS * (s + 1e-300) for s in (*sizes, *sizes, rows, rows)]
 
 
-def specification(rng, net, batch):
+def specification(rng: np.random.Generator, net: Network, batch: Any) -> Any:
     return linear_specification(normal(rng, batch, 3, net.n_outputs), normal(rng, batch, 3))
 
 
 @cases(2)
 @given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from(METHODS))
-def test_bounds_do_not_depend_on_the_rest_of_the_batch(net, seed, kind, method):
+def test_bounds_do_not_depend_on_the_rest_of_the_batch(net: Network, seed: int, kind: Any, method: str) -> None:
     rng = np.random.default_rng(seed)
     inputs = random_region(rng, net.input_shape, kind, batch=3, scale=float(rng.choice([0.01, 1.0]))).inputs
     spec = specification(rng, net, 3)
@@ -52,7 +54,7 @@ def test_bounds_do_not_depend_on_the_rest_of_the_batch(net, seed, kind, method):
 
 @cases(2)
 @given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from(METHODS))
-def test_tiny_memory_gives_the_same_bounds(net, seed, kind, method):
+def test_tiny_memory_gives_the_same_bounds(net: Network, seed: int, kind: Any, method: str) -> None:
     rng = np.random.default_rng(seed)
     inputs = random_region(rng, net.input_shape, kind, batch=2, scale=float(rng.choice([0.01, 1.0]))).inputs
     spec = specification(rng, net, 2)
@@ -64,7 +66,7 @@ def test_tiny_memory_gives_the_same_bounds(net, seed, kind, method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_rows_shared_by_the_batch_equal_each_inputs_own(method):
+def test_rows_shared_by_the_batch_equal_each_inputs_own(method: str) -> None:
     rng = np.random.default_rng(1)
     net = mlp(rng, [3, 5, 4])
     inputs = random_region(rng, (3,), "box", batch=4).inputs
@@ -76,7 +78,7 @@ def test_rows_shared_by_the_batch_equal_each_inputs_own(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_batch_of_none(method):
+def test_a_batch_of_none(method: str) -> None:
     net = mlp(np.random.default_rng(2), [3, 4, 2])
     inputs = random_region(np.random.default_rng(3), (3,), "box", batch=1).inputs.part(0, 0)
     found = Propagation(net, inputs, method_named(method))
@@ -85,7 +87,7 @@ def test_a_batch_of_none(method):
 
 @cases(3)
 @given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from(METHODS))
-def test_skipping_inactive_neurons_changes_no_margin(net, seed, kind, method):
+def test_skipping_inactive_neurons_changes_no_margin(net: Network, seed: int, kind: Any, method: str) -> None:
     rng = np.random.default_rng(seed)
     scale = float(rng.choice([0.01, 0.1, 1.0]))
     inputs = random_region(rng, net.input_shape, kind, batch=3, scale=scale).inputs
@@ -97,7 +99,7 @@ def test_skipping_inactive_neurons_changes_no_margin(net, seed, kind, method):
 
 
 @pytest.mark.parametrize("method", ["combined", "adaptive"])
-def test_gradients_of_skipping(method):
+def test_gradients_of_skipping(method: str) -> None:
     """With some neurons inactive for some of the batch and not for others."""
     rng = np.random.default_rng(3)
     net = mlp(rng, [6, 20, 20, 4])
@@ -116,7 +118,7 @@ def test_gradients_of_skipping(method):
     torch.testing.assert_close(*gradients)
 
 
-def test_every_neuron_inactive():
+def test_every_neuron_inactive() -> None:
     net = Network.chain(
         (2,),
         [

@@ -1,12 +1,14 @@
 """Derivatives of proved margins by centre and radius, against finite differences and against each other."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from elbowroom.claim.specification import label_in, label_stays, linear_specification
 from elbowroom.network import operations as ops
@@ -22,12 +24,14 @@ FORGETFUL = Budget(total=1 << 30, chunk=4 << 20, keep=0)
 TINY = Budget(total=1 << 30, chunk=1, keep=0)
 
 
-def margins_at(net, inputs, center, radius, method, margin, spec, budget=None):
+def margins_at(
+    net: Network, inputs: Any, center: Tensor, radius: Tensor, method: str, margin: Any, spec: Any, budget: Any = None
+) -> Any:
     moved = InputSet(center, radius, inputs.p, inputs.basis)
     return Propagation(net, moved, method_named(method), budget).margins(spec, margin)
 
 
-def each_gradient(net, inputs, method, margin, spec, budget=None):
+def each_gradient(net: Network, inputs: Any, method: str, margin: Any, spec: Any, budget: Any = None) -> Any:
     """The gradients of every margin, one after the other: `g x b x 2n`."""
     center, radius = (t.detach().clone().requires_grad_() for t in (inputs.center, inputs.radius))
     margins = margins_at(net, inputs, center, radius, method, margin, spec, budget)
@@ -38,7 +42,7 @@ def each_gradient(net, inputs, method, margin, spec, budget=None):
     return torch.stack(rows)
 
 
-def difference(net, inputs, method, margin, spec, direction, h):
+def difference(net: Network, inputs: Any, method: str, margin: Any, spec: Any, direction: Any, h: Any) -> Any:
     """Central differences of the margins along a direction (`b x 2n`): `b x g`."""
     by_center, by_radius = (d.reshape(inputs.center.shape) for d in direction.split(direction.shape[1] // 2, 1))
     ends = [
@@ -48,11 +52,11 @@ def difference(net, inputs, method, margin, spec, direction, h):
     return (ends[0] - ends[1]) / (2 * h)
 
 
-def a_chain(rng, activation):
+def a_chain(rng: np.random.Generator, activation: Any) -> Any:
     return mlp(rng, [4, 6, 5, 3], ACTIVATIONS[activation])
 
 
-def a_residual_network(rng, activation):
+def a_residual_network(rng: np.random.Generator, activation: Any) -> Any:
     builder = Builder(rng, (4,), "plain")
     for block in ("linear", "residual", "dense", "projected residual"):
         builder.block(block)
@@ -60,7 +64,7 @@ def a_residual_network(rng, activation):
     return builder.network(3)
 
 
-def a_pooled_convolution(rng, activation):
+def a_pooled_convolution(rng: np.random.Generator, activation: Any) -> Any:
     layers = [
         ops.Shift(normal(rng, 2, 4, 4)),
         ops.Conv(normal(rng, 3, 2, 2, 2) * 0.5, normal(rng, 3), padding=(1,)),
@@ -81,7 +85,7 @@ NETWORKS = {"chain": a_chain, "residual": a_residual_network, "convolution": a_p
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("build", NETWORKS)
-def test_gradients_are_those_of_finite_differences(build, method, kind):
+def test_gradients_are_those_of_finite_differences(build: str, method: str, kind: Any) -> None:
     """Along random directions, wherever two step sizes agree: there the margin is smooth. Most places are."""
     checked = smooth_places = 0
     settings = [("direct", 0.05, "relu"), ("logits", 0.1, "gelu"), ("logits", 0.2, "relu"), ("direct", 0.3, "tanh")]
@@ -106,20 +110,20 @@ def test_gradients_are_those_of_finite_differences(build, method, kind):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_gradients_by_the_corners_of_a_box(method):
+def test_gradients_by_the_corners_of_a_box(method: str) -> None:
     rng = np.random.default_rng(8)
     net = a_chain(rng, "relu")
     center = normal(rng, 2, 4)
     lower, upper = (center - 0.1).requires_grad_(), (center + 0.2).requires_grad_()
     spec = label_stays(torch.tensor([0, 1]), 3)
 
-    def total(low, high):
+    def total(low: Any, high: Any) -> Any:
         return Propagation(net, InputSet.box(low, high), method_named(method)).margins(spec, "direct").sum()
 
     assert torch.autograd.gradcheck(total, (lower, upper), eps=1e-6, atol=1e-6)
 
 
-def test_gradient_through_the_best_row_of_a_group():
+def test_gradient_through_the_best_row_of_a_group() -> None:
     rng = np.random.default_rng(9)
     net = a_chain(rng, "tanh")
     inputs = random_region(rng, (4,), "box", batch=3).inputs
@@ -140,7 +144,7 @@ def test_gradient_through_the_best_row_of_a_group():
     st.sampled_from(METHODS[1:]),
     st.sampled_from(["direct", "logits"]),
 )
-def test_kept_jacobians_equal_recomputed_ones(net, seed, kind, method, margin):
+def test_kept_jacobians_equal_recomputed_ones(net: Network, seed: int, kind: Any, method: str, margin: str) -> None:
     """Several margins one after the other: from the kept Jacobian, recomputed each time, and in chunks of one row."""
     rng = np.random.default_rng(seed)
     inputs = random_region(rng, net.input_shape, kind, batch=2, scale=float(rng.choice([0.01, 0.3]))).inputs
@@ -154,7 +158,7 @@ def test_kept_jacobians_equal_recomputed_ones(net, seed, kind, method, margin):
     assert float((kept - chunked).abs().max()) <= allowed
 
 
-def test_one_backward_call_for_all_margins_equals_one_call_each():
+def test_one_backward_call_for_all_margins_equals_one_call_each() -> None:
     rng = np.random.default_rng(10)
     net = a_pooled_convolution(rng, "gelu")
     inputs = random_region(rng, net.input_shape, "box", batch=2).inputs
@@ -167,7 +171,7 @@ def test_one_backward_call_for_all_margins_equals_one_call_each():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_network_of_dead_neurons_has_gradient_zero(method):
+def test_a_network_of_dead_neurons_has_gradient_zero(method: str) -> None:
     layers = [
         ops.Conv(torch.ones(1, 1, 2, 2), torch.tensor([-100.0])), ops.ReLU(), ops.AvgPool((2, 2), (1,)),
         ops.Conv(torch.ones(2, 1, 2, 2), torch.tensor([-1.0, -2.0])), ops.ReLU(), ops.MaxPool((1, 1), (1,)),
@@ -182,7 +186,7 @@ def test_a_network_of_dead_neurons_has_gradient_zero(method):
 @pytest.mark.parametrize("kind", ["box", "oblique ball", "cross"])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_gradients_are_finite_without_width(activation, method, kind):
+def test_gradients_are_finite_without_width(activation: Any, method: str, kind: str) -> None:
     rng = np.random.default_rng(12)
     net = mlp(rng, [3, 4, 4, 2], ACTIVATIONS[activation])
     inputs = random_region(rng, (3,), kind, scale=0.0).inputs
@@ -191,7 +195,7 @@ def test_gradients_are_finite_without_width(activation, method, kind):
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_have_their_derivative_at_zero(name):
+def test_activations_have_their_derivative_at_zero(name: str) -> None:
     """Dead inputs sit at exactly zero, where a formula with |x| in it may hide a wrong one."""
     op = ACTIVATIONS[name]
     x = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)

@@ -3,6 +3,8 @@
 The others are counted by benchmarks/order.py; docs/order.md has the table.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.claim.specification import label_stays, linear_specification
+from elbowroom.network.graph import Network
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.bounds.propagate import Propagation
 from support import ACTIVATIONS, FULL, KINDS, ROUNDOFF, cases, mlp, networks, normal, random_region, rounding
@@ -19,13 +22,13 @@ PER_NETWORK = 30
 NETWORKS = 600 if FULL else 60
 
 
-def row_slack(spec, slack):
+def row_slack(spec: Any, slack: Any) -> Any:
     return 2 * (spec.rows.abs() @ slack[..., None]).squeeze(-1) + 8 * ROUNDOFF[EXACT] * spec.offset.abs()
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "silu", "folded"])
 @pytest.mark.parametrize("method", ["simple", "quadratic"])
-def test_direct_margins_are_never_below_logits(method, activation):
+def test_direct_margins_are_never_below_logits(method: str, activation: str) -> None:
     """On random classifiers: 30 inputs and 4 margins each, 7,200 margins per case (72,000 in the full run)."""
     strictly = total = 0
     for seed in range(NETWORKS):
@@ -47,7 +50,7 @@ def test_direct_margins_are_never_below_logits(method, activation):
 
 @cases(3)
 @given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from([1e-3, 0.1, 1.0]))
-def test_orders_on_every_kind_of_graph(net, seed, kind, scale):
+def test_orders_on_every_kind_of_graph(net: Network, seed: int, kind: Any, scale: float) -> None:
     """`direct` against `logits`; and what is met with intervals is never worse than intervals alone, at any layer."""
     rng = np.random.default_rng(seed)
     inputs = random_region(rng, net.input_shape, kind, 2, scale).inputs
@@ -69,7 +72,7 @@ def test_orders_on_every_kind_of_graph(net, seed, kind, scale):
 
 @cases(1)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from(list(ACTIVATIONS)))
-def test_smaller_sets_have_tighter_intervals(seed, kind, activation):
+def test_smaller_sets_have_tighter_intervals(seed: int, kind: Any, activation: Any) -> None:
     """Intervals are monotone in the set. (Linear bounds are not: their slopes change.)"""
     rng = np.random.default_rng(seed)
     net = mlp(rng, [3, 5, 4, 2], ACTIVATIONS[activation])

@@ -3,12 +3,15 @@
 Beyond rounding, that is; `support.rounding` says how much is allowed.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.claim.specification import Specification, label_stays, linear_specification
+from elbowroom.network.graph import Network
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.bounds.propagate import Propagation
 from support import METHODS, ROUNDOFF, attack, cases, networks, normal, regions, rounding
@@ -16,7 +19,7 @@ from support import METHODS, ROUNDOFF, attack, cases, networks, normal, regions,
 SAMPLES = 12
 
 
-def attacked(net, region, rng):
+def attacked(net: Network, region: Any, rng: np.random.Generator) -> Any:
     """Points that push every output, and a few neurons of other layers, up and down."""
     batch = len(region.inputs.center)
     targets = [(len(net.nodes) - 1, j) for j in range(net.n_outputs)]
@@ -25,14 +28,14 @@ def attacked(net, region, rng):
     signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat_interleave(len(targets))
     start = region.unit_points(rng, 2 * len(targets))[-2 * len(targets) :]
 
-    def objective(values):
+    def objective(values: Any) -> Any:
         aims = [values[i].reshape(len(signs), batch, -1)[:, :, j] for i, j in targets * 2]
         return torch.stack([aim[k] for k, aim in enumerate(aims)]) * signs[:, None]
 
     return attack(net, region, start, objective)
 
 
-def points_of(net, region, rng):
+def points_of(net: Network, region: Any, rng: np.random.Generator) -> Any:
     """`m x b x *input_shape` in float64: sampled, extreme and attacked points."""
     exact = net.cast(torch.float64)
     sampled = region.place(region.unit_points(rng, SAMPLES))
@@ -40,19 +43,19 @@ def points_of(net, region, rng):
     return points.reshape(*points.shape[:2], *net.input_shape)
 
 
-def specification(net, batch, rng) -> Specification:
+def specification(net: Network, batch: Any, rng: np.random.Generator) -> Specification:
     if net.n_outputs > 1 and rng.random() < 0.5:
         return label_stays(torch.from_numpy(rng.integers(0, net.n_outputs, batch)), net.n_outputs, net.decision)
     return linear_specification(normal(rng, batch, 3, net.n_outputs), normal(rng, batch, 3))
 
 
 @st.composite
-def problems(draw, dtype):
+def problems(draw: st.DrawFn, dtype: torch.dtype) -> Any:
     net = draw(networks())
     return net, draw(regions(net.input_shape, dtype)), draw(st.integers(0, 2**32 - 1), label="seed of the points")
 
 
-def check(problem, dtype):
+def check(problem: Any, dtype: torch.dtype) -> None:
     net, region, seed = problem
     rng = np.random.default_rng(seed)
     points = points_of(net, region, rng)
@@ -78,11 +81,11 @@ def check(problem, dtype):
 
 @cases(9)
 @given(problems(torch.float64))
-def test_no_point_is_outside_the_bounds(problem):
+def test_no_point_is_outside_the_bounds(problem: Any) -> None:
     check(problem, torch.float64)
 
 
 @cases(2)
 @given(problems(torch.float32))
-def test_no_point_is_outside_the_bounds_in_float32(problem):
+def test_no_point_is_outside_the_bounds_in_float32(problem: Any) -> None:
     check(problem, torch.float32)

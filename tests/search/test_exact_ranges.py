@@ -2,12 +2,14 @@
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from elbowroom.claim.specification import linear_specification
 from elbowroom.network import operations as ops
@@ -25,7 +27,7 @@ AFFINE = (
 )  # fmt: skip
 
 
-def affine_map(net):
+def affine_map(net: Network) -> Any:
     """The matrix and offset of an affine network, by feeding it the unit vectors."""
     n = net.n_inputs
     offset = net(torch.zeros(1, *net.input_shape, dtype=torch.float64))[0]
@@ -38,7 +40,9 @@ def affine_map(net):
     st.integers(0, 2**32 - 1), st.sampled_from([(3,), (2, 5), (2, 4, 4)]), st.sampled_from(KINDS),
     st.lists(st.sampled_from(AFFINE), min_size=1, max_size=4), st.sampled_from(METHODS[1:]),
 )  # fmt: skip
-def test_affine_networks_are_bounded_exactly(seed, shape, kind, blocks, method):
+def test_affine_networks_are_bounded_exactly(
+    seed: int, shape: tuple[int, ...], kind: Any, blocks: Any, method: str
+) -> None:
     rng = np.random.default_rng(seed)
     builder = Builder(rng, shape, "plain")
     for block in blocks:
@@ -57,7 +61,7 @@ def test_affine_networks_are_bounded_exactly(seed, shape, kind, blocks, method):
     assert bool(((found.upper[-1] - (middle + extent)).abs() <= allowed).all())
 
 
-def directions(inputs):
+def directions(inputs: Any) -> Any:
     """`b x n x n`: column i is how far the set reaches in its i-th direction."""
     radius = inputs.radius.flatten(1)
     basis = torch.eye(radius.shape[1], dtype=radius.dtype) if inputs.basis is None else inputs.basis
@@ -65,7 +69,7 @@ def directions(inputs):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_one_linear_layer_is_exact_for_every_method(method):
+def test_one_linear_layer_is_exact_for_every_method(method: str) -> None:
     rng = np.random.default_rng(1)
     net = mlp(rng, [4, 3])
     lower, upper = torch.zeros(1, 4, dtype=torch.float64), torch.ones(1, 4, dtype=torch.float64)
@@ -78,7 +82,7 @@ def test_one_linear_layer_is_exact_for_every_method(method):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @cases(0.5)
 @given(low=st.floats(-4, 4), width=st.floats(0.05, 6))
-def test_an_activation_minus_its_chord_is_bounded_exactly(activation, low, width):
+def test_an_activation_minus_its_chord_is_bounded_exactly(activation: Any, low: float, width: float) -> None:
     """`sigma(x) - k x`, k the chord's slope: parallel lines cancel, and the bound is the gap between them."""
     op = ACTIVATIONS[activation]
     l, u = torch.tensor([[low]], dtype=torch.float64), torch.tensor([[low + width]], dtype=torch.float64)
@@ -102,7 +106,7 @@ def test_an_activation_minus_its_chord_is_bounded_exactly(activation, low, width
 # ReLU networks of one input: between its kinks the network is linear
 
 
-def kinks_of(net, low, high):
+def kinks_of(net: Network, low: Any, high: Any) -> Any:
     """All inputs in [low, high] between which every node is linear, both ends included; `m x 1`."""
     points = np.array([low, high])
     for i in net.relaxed:
@@ -118,7 +122,7 @@ def kinks_of(net, low, high):
     return torch.from_numpy(points)[:, None]
 
 
-def residual_network_of_one_input(rng):
+def residual_network_of_one_input(rng: np.random.Generator) -> Any:
     builder = Builder(rng, (1,), "plain")
     builder.linear(4)
     builder.add(ops.ReLU())
@@ -142,7 +146,9 @@ ONE_INPUT = {
 @pytest.mark.parametrize("build", ONE_INPUT)
 @cases(0.5)
 @given(seed=st.integers(0, 2**32 - 1), low=st.floats(-3, 3), width=st.floats(1e-3, 3))
-def test_bounds_contain_the_exact_range_of_one_input(build, method, seed, low, width):
+def test_bounds_contain_the_exact_range_of_one_input(
+    build: str, method: str, seed: int, low: float, width: float
+) -> None:
     net = ONE_INPUT[build](np.random.default_rng(seed))
     lower, upper = torch.tensor([[low]], dtype=torch.float64), torch.tensor([[low + width]], dtype=torch.float64)
     values = net.values(kinks_of(net, low, low + width))
@@ -152,7 +158,7 @@ def test_bounds_contain_the_exact_range_of_one_input(build, method, seed, low, w
         assert bool((value.amax(0) <= u + 1e-12).all())
 
 
-def test_the_kinks_are_all_there():
+def test_the_kinks_are_all_there() -> None:
     """A test of the tests: no point of a dense grid is outside the range found at the kinks."""
     net = ONE_INPUT["deep"](np.random.default_rng(7))
     exact = net(kinks_of(net, -3.0, 3.0))
@@ -166,7 +172,7 @@ def test_the_kinks_are_all_there():
 # ReLU networks of two inputs and one hidden layer: extremes lie where two lines meet
 
 
-def corners_of(net, lower, upper):
+def corners_of(net: Network, lower: Tensor, upper: Tensor) -> Any:
     """All points of the box where two of these meet: its edges, and the lines on which a neuron changes; `m x 2`."""
     first = net.nodes[1].op
     normals = np.concatenate([first.weight.numpy(), [[1, 0], [1, 0], [0, 1], [0, 1]]])
@@ -183,7 +189,7 @@ def corners_of(net, lower, upper):
 
 
 @st.composite
-def boxes_of_two(draw):
+def boxes_of_two(draw: st.DrawFn) -> Any:
     lower = np.array([draw(st.floats(-2, 2)), draw(st.floats(-2, 2))])
     return lower, lower + np.array([draw(st.floats(1e-3, 2)), draw(st.floats(1e-3, 2))])
 
@@ -191,10 +197,11 @@ def boxes_of_two(draw):
 @pytest.mark.parametrize("method", METHODS)
 @cases()
 @given(seed=st.integers(0, 2**32 - 1), box=boxes_of_two())
-def test_bounds_contain_the_exact_range_of_two_inputs(method, seed, box):
+def test_bounds_contain_the_exact_range_of_two_inputs(method: str, seed: int, box: Any) -> None:
     net = mlp(np.random.default_rng(seed), [2, 6, 3])
     values = net(corners_of(net, *box))
-    found = bounds(net, *(torch.from_numpy(c) for c in box), method)
+    low, high = (torch.from_numpy(c) for c in box)
+    found = bounds(net, low, high, method)
     assert bool((found.lower[0] - 1e-12 <= values.amin(0)).all())
     assert bool((values.amax(0) <= found.upper[0] + 1e-12).all())
 
@@ -202,7 +209,7 @@ def test_bounds_contain_the_exact_range_of_two_inputs(method, seed, box):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("margin", ["direct", "logits"])
 @pytest.mark.parametrize("decision", ["max", "min"])
-def test_nothing_false_is_proved(method, margin, decision):
+def test_nothing_false_is_proved(method: str, margin: str, decision: str) -> None:
     """Where the exact margin is not positive there is a counter-example; and something true is proved too."""
     proved = refuted = 0
     for seed in range(60 if FULL else 15):
@@ -223,7 +230,7 @@ def test_nothing_false_is_proved(method, margin, decision):
     assert refuted > 2
 
 
-def test_nothing_false_is_proved_by_rounding():
+def test_nothing_false_is_proved_by_rounding() -> None:
     """Sums whose exact least value, as a fraction, is below zero by less than a rounding."""
     rng = np.random.default_rng(3)
     above_zero = linear_specification(torch.ones(1, 1))
@@ -242,7 +249,7 @@ def test_nothing_false_is_proved_by_rounding():
     assert refuted > 20
 
 
-def test_verify_of_a_batch_answers_each_input():
+def test_verify_of_a_batch_answers_each_input() -> None:
     net = Network.chain((1,), [ops.Linear(torch.tensor([[1.0], [-1.0]]))])
     found = verify(net, [[0.5], [-1.0], [-2.0]], [[1.0], [0.5], [-1.0]])
     assert found.proved.tolist() == [True, False, True]
@@ -251,7 +258,7 @@ def test_verify_of_a_batch_answers_each_input():
     assert found.margins.flatten().tolist() == pytest.approx([1.0, -1.0, 2.0], abs=1e-12)
 
 
-def test_a_constant_network_is_bounded_by_its_constant():
+def test_a_constant_network_is_bounded_by_its_constant() -> None:
     graph = Graph((2,))
     h = graph.add(ops.ReLU(), graph.add(ops.Linear(torch.zeros(3, 2), torch.tensor([1.0, -1.0, 0.0])), graph.input))
     net = graph.network(graph.add(ops.Linear(torch.ones(2, 3), torch.tensor([0.5, 0.0])), h))

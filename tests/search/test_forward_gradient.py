@@ -1,5 +1,7 @@
 """The forward gradient against reverse mode, bounds against the propagation they are supposed to repeat."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -85,12 +87,12 @@ def assert_same(net: Network, center: torch.Tensor, eps: torch.Tensor, method: s
 @NAMED
 @METHOD
 @pytest.mark.parametrize("seed", range(3))
-def test_equals_reverse_mode(op, method, seed):
+def test_equals_reverse_mode(op: Any, method: str, seed: int) -> None:
     assert_same(chain(op, seed), *box((3, 5), seed), method, chunk=2)
 
 
 @METHOD
-def test_affine_operations_of_other_kinds(method):
+def test_affine_operations_of_other_kinds(method: str) -> None:
     g = torch.Generator().manual_seed(3)
     draw = {"generator": g, "dtype": torch.float64}
     layers = [
@@ -112,7 +114,7 @@ def test_affine_operations_of_other_kinds(method):
 
 @METHOD
 @pytest.mark.parametrize("first", [ops.Sigmoid(), ops.Scale(torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64))])
-def test_first_layer_may_be_anything(method, first):
+def test_first_layer_may_be_anything(method: str, first: Any) -> None:
     g = torch.Generator().manual_seed(4)
     assert_same(
         Network.chain((3,), [first, linear(4, 3, g), ops.ReLU(), linear(2, 4, g)]), *box((3, 3)), method, chunk=3
@@ -120,7 +122,7 @@ def test_first_layer_may_be_anything(method, first):
 
 
 @METHOD
-def test_chunks_make_no_difference(method):
+def test_chunks_make_no_difference(method: str) -> None:
     net, (center, eps) = chain(ops.ReLU()), box((3, 5))
     whole = forward_gradient(net, center, eps, method, chunk=100)
     for chunk in (1, 2, 4, 5):
@@ -131,7 +133,7 @@ def test_chunks_make_no_difference(method):
 
 
 @METHOD
-def test_agrees_with_differences(method):
+def test_agrees_with_differences(method: str) -> None:
     net, (center, eps) = chain(ops.ReLU(), 1), box((3, 5), 1)
     found, step = forward_gradient(net, center, eps, method), 1e-6
     for d in range(5):
@@ -142,14 +144,14 @@ def test_agrees_with_differences(method):
             torch.testing.assert_close(getattr(found, f"{end}_gradient")[..., d], slope, rtol=1e-5, atol=1e-6)
 
 
-def test_scalar_eps_and_single_input():
+def test_scalar_eps_and_single_input() -> None:
     net = chain(ops.ReLU())
     found = forward_gradient(net, torch.zeros(5, dtype=torch.float64), 0.1)
     assert found.lower.shape == (1, 3) and found.lower_gradient.shape == (1, 3, 5)
     assert bool((found.lower_gradient <= 1e-12).all()) and bool((found.upper_gradient >= -1e-12).all())
 
 
-def test_refusals():
+def test_refusals() -> None:
     weight = torch.eye(4)
     graph = Graph((4,))
     hidden = graph.add(ops.ReLU(), graph.add(ops.Linear(weight), graph.input))

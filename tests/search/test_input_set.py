@@ -1,6 +1,7 @@
 """Sets of inputs: their extent along a linear form, and its derivative."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,12 @@ from elbowroom.search.regions.input_set import InputSet
 from support import KINDS, Region, cases, random_region
 
 
-def random_rows(rng, batch, n, rows=4):
+def random_rows(rng: np.random.Generator, batch: Any, n: int, rows: int = 4) -> Any:
     return torch.from_numpy(rng.standard_normal((batch, rows, n)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_support_is_the_largest_value_over_the_set(kind):
+def test_support_is_the_largest_value_over_the_set(kind: Any) -> None:
     """Never below a sampled value, and attained where the derivative says it is."""
     rng = np.random.default_rng(3)
     region = random_region(rng, (5,), kind, batch=3)
@@ -35,7 +36,7 @@ def test_support_is_the_largest_value_over_the_set(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_hull_is_the_support_of_the_axes(kind):
+def test_hull_is_the_support_of_the_axes(kind: Any) -> None:
     inputs = random_region(np.random.default_rng(4), (2, 3), kind, batch=2).inputs
     lower, upper = inputs.hull()
     eye = torch.eye(6, dtype=torch.float64)[None].expand(2, -1, -1)
@@ -49,7 +50,7 @@ def test_hull_is_the_support_of_the_axes(kind):
     st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from([0.0, 0.4]), st.integers(1, 4),
     st.sampled_from([math.inf, 2.0, 32.0]),
 )  # fmt: skip
-def test_support_gradient_is_that_of_autograd(seed, kind, frozen, batch, sharpness):
+def test_support_gradient_is_that_of_autograd(seed: int, kind: Any, frozen: float, batch: int, sharpness: Any) -> None:
     rng = np.random.default_rng(seed)
     made = random_region(rng, (4,), kind, batch, frozen=frozen).inputs
     radius = made.radius.clone().requires_grad_()
@@ -62,7 +63,7 @@ def test_support_gradient_is_that_of_autograd(seed, kind, frozen, batch, sharpne
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_smoothed_derivatives_of_a_maximum(dtype):
+def test_smoothed_derivatives_of_a_maximum(dtype: torch.dtype) -> None:
     """They add up to the maximum however soft they are, and the sharper, the closer to the one of the largest term."""
     rng = np.random.default_rng(5)
     made = random_region(rng, (6,), "cross", batch=3).inputs
@@ -84,7 +85,7 @@ def test_smoothed_derivatives_of_a_maximum(dtype):
     assert last < 1e-3 and not InputSet(center, radius, 1, sharpness=4.0).part(0, 1).sharpness > 4
 
 
-def test_a_set_without_width_has_finite_gradients():
+def test_a_set_without_width_has_finite_gradients() -> None:
     center = torch.zeros(2, 3, dtype=torch.float64)
     for p in (1, 2, math.inf):
         radius = torch.zeros_like(center).requires_grad_()
@@ -97,7 +98,7 @@ def test_a_set_without_width_has_finite_gradients():
 @pytest.mark.parametrize("p", [1, 2, math.inf])
 @pytest.mark.parametrize("size", [1e-25, 1e-12, 1.0, 1e12, 1e25])
 @pytest.mark.parametrize("reach", [1e-12, 1.0, 1e12])
-def test_support_in_float32_neither_vanishes_nor_overflows(p, size, reach):
+def test_support_in_float32_neither_vanishes_nor_overflows(p: Any, size: float, reach: float) -> None:
     """Squares of such numbers would do both."""
     rng = np.random.default_rng(5)
     rows = random_rows(rng, 2, 4) * size
@@ -115,7 +116,7 @@ def test_support_in_float32_neither_vanishes_nor_overflows(p, size, reach):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_box_a_few_ulps_wide_holds_its_corners(dtype):
+def test_a_box_a_few_ulps_wide_holds_its_corners(dtype: torch.dtype) -> None:
     lower = torch.from_numpy(np.random.default_rng(6).standard_normal((1, 400))).to(dtype)
     upper = lower.clone()
     for _ in range(4):
@@ -125,7 +126,7 @@ def test_a_box_a_few_ulps_wide_holds_its_corners(dtype):
         assert bool((upper <= high).all())
 
 
-def test_a_box_as_wide_as_the_numbers_go_is_finite():
+def test_a_box_as_wide_as_the_numbers_go_is_finite() -> None:
     largest = torch.full((1, 2), torch.finfo(torch.float64).max, dtype=torch.float64)
     box = InputSet.box(-largest, largest)
     assert bool((box.center == 0).all())
@@ -134,7 +135,7 @@ def test_a_box_as_wide_as_the_numbers_go_is_finite():
 
 @cases()
 @given(st.integers(0, 2**32 - 1), st.floats(-8, 3))
-def test_a_box_covers_its_corners_up_to_rounding(seed, exponent):
+def test_a_box_covers_its_corners_up_to_rounding(seed: int, exponent: float) -> None:
     rng = np.random.default_rng(seed)
     region: Region = random_region(rng, (6,), "asymmetric box", 2, 10.0**exponent, torch.float32)
     low, high = (t.double() for t in region.inputs.hull())
@@ -145,7 +146,7 @@ def test_a_box_covers_its_corners_up_to_rounding(seed, exponent):
     assert bool((high <= region.upper.double() + 2 * scale).all())
 
 
-def test_bad_sets_are_refused():
+def test_bad_sets_are_refused() -> None:
     x = torch.zeros(2, 3)
     with pytest.raises(InputError, match="p must be 1, 2 or infinity"):
         InputSet(x, x, 3)

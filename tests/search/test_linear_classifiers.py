@@ -2,12 +2,15 @@
 
 import itertools
 import warnings
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from elbowroom.certificates.result import Certificates
 from elbowroom.certify.api import certify
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Linear
@@ -21,7 +24,7 @@ DELTA = 1e-4
 PER_FEATURE = 1e-3  # how close log-volumes must be, per feature
 
 
-def classifier(n, classes, seed, batch=3):
+def classifier(n: int, classes: Any, seed: int, batch: int = 3) -> Any:
     """A linear network, inputs in [-1, 1], and each input's rows: margins `w . x + b > 0`."""
     rng = np.random.default_rng(seed)
     weight = torch.tensor(rng.normal(size=(classes, n)), dtype=torch.float32)
@@ -33,7 +36,7 @@ def classifier(n, classes, seed, batch=3):
     return net, x[clear]
 
 
-def rows_at(net, x):
+def rows_at(net: Network, x: Tensor) -> Any:
     """Rows (classes-1) x n and the margins left at x, less delta."""
     weight = net.nodes[-1].op.weight.double().numpy()
     logits = net(x[None])[0].numpy()
@@ -42,7 +45,7 @@ def rows_at(net, x):
     return weight[label] - weight[others], logits[label] - logits[others] - DELTA
 
 
-def solved(objective, constraints):
+def solved(objective: Any, constraints: Any) -> Any:
     problem = cp.Problem(cp.Maximize(objective), constraints)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # "may be inaccurate": to far more digits than we compare
@@ -51,7 +54,7 @@ def solved(objective, constraints):
     return problem.value
 
 
-def random_options(n, seed, which):
+def random_options(n: int, seed: int, which: Any) -> Any:
     rng = np.random.default_rng(seed + 1000)
     options = {}
     if "cap" in which:
@@ -65,7 +68,7 @@ def random_options(n, seed, which):
     return options
 
 
-def frame(n, certs, k, options):
+def frame(n: int, certs: Certificates, k: Any, options: Any) -> Any:
     """What the independent solver needs: caps (as certify took them), free features, weights."""
     free = ~np.asarray(options.get("frozen", np.zeros(n, bool)))
     cap = np.asarray(options.get("max_eps", np.full(n, 1000 * float(certs.uniform[k]))))
@@ -73,7 +76,7 @@ def frame(n, certs, k, options):
     return free, cap, weight
 
 
-def weighted_log(widths, weight, free):
+def weighted_log(widths: Any, weight: Tensor, free: Any) -> Any:
     return float((weight * np.log(np.where(free, widths, 1.0)))[free].sum())
 
 
@@ -84,7 +87,7 @@ OPTIONS = ["", "cap", "frozen importance", "cap frozen importance"]
 @pytest.mark.parametrize("which", OPTIONS)
 @pytest.mark.parametrize(("n", "classes"), CASES)
 @pytest.mark.parametrize("shape", ["box", "asymmetric", "ellipsoid", "l1"])
-def test_equals_a_convex_solver(shape, n, classes, which):
+def test_equals_a_convex_solver(shape: str, n: int, classes: int, which: str) -> None:
     net, x = classifier(n, classes, seed=n + classes)
     region = {"box": Box(), "asymmetric": Box(asymmetric=True), "ellipsoid": Ellipsoid(), "l1": L1()}[shape]
     options = random_options(n, n, which)
@@ -117,7 +120,7 @@ def test_equals_a_convex_solver(shape, n, classes, which):
 
 @pytest.mark.parametrize(("n", "classes"), [(1, 2), (2, 3), (5, 2), (5, 10)])
 @pytest.mark.parametrize("asymmetric", [False, True])
-def test_box_in_a_domain_equals_a_convex_solver(n, classes, asymmetric):
+def test_box_in_a_domain_equals_a_convex_solver(n: int, classes: int, asymmetric: bool) -> None:
     net, x = classifier(n, classes, seed=3 * n + classes)
     certs = certify(net, x, region=Box(asymmetric=asymmetric), domain=(-1, 1), delta=DELTA)
     for k in range(len(x)):
@@ -147,7 +150,7 @@ def test_box_in_a_domain_equals_a_convex_solver(n, classes, asymmetric):
 
 
 @pytest.mark.parametrize("n", [20, 100])
-def test_asymmetric_box_in_a_domain_in_many_dimensions(n):
+def test_asymmetric_box_in_a_domain_in_many_dimensions(n: int) -> None:
     net, x = classifier(n, 5, seed=n)
     certs = certify(net, x, region=Box(asymmetric=True), domain=(-1, 1), delta=DELTA)
     symmetric = certify(net, x, domain=(-1, 1), delta=DELTA)
@@ -162,7 +165,7 @@ def test_asymmetric_box_in_a_domain_in_many_dimensions(n):
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 20, 100])
-def test_two_classes_have_the_closed_form(n):
+def test_two_classes_have_the_closed_form(n: int) -> None:
     """Every feature spends the same share of the margin: eps_k = margin / (n |w_k|)."""
     net, x = classifier(n, 2, seed=n)
     certs = certify(net, x, delta=DELTA)
@@ -175,7 +178,7 @@ def test_two_classes_have_the_closed_form(n):
         assert abs(float(certs.geomean[k]) / np.exp(np.log(exact).mean()) - 1) < 2e-3 or capped.any()
 
 
-def test_oblique_equals_the_rotated_problem():
+def test_oblique_equals_the_rotated_problem() -> None:
     """A box in a rotated basis is a box for the network with that rotation put in front."""
     net, x = classifier(5, 4, seed=7)
     basis = torch.linalg.qr(torch.tensor(np.random.default_rng(0).normal(size=(5, 5)))).Q
@@ -190,7 +193,7 @@ def test_oblique_equals_the_rotated_problem():
 
 
 @pytest.mark.parametrize(("n", "classes"), CASES)
-def test_l1_regions_take_one_step(n, classes):
+def test_l1_regions_take_one_step(n: int, classes: int) -> None:
     """Every feature may go as far as the first class that it meets: exact after one linearisation."""
     net, x = classifier(n, classes, seed=3 * n + classes)
     certs = certify(net, x, region=L1(), delta=DELTA, solver=Sequential(gradients=1))

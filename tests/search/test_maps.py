@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from elbowroom.errors import InputError, UnsupportedError
@@ -47,7 +47,7 @@ def matrices(op: Operation, shapes: list[Shape]) -> list[Tensor]:
 
 
 @st.composite
-def inputs_of(draw, kind: type[Operation], shape: Shape) -> list[Shape]:
+def inputs_of(draw: st.DrawFn, kind: type[Operation], shape: Shape) -> list[Shape]:
     """Shapes of inputs; sums may broadcast, and what is joined may have several lengths."""
     if kind not in (ops.Add, ops.Concat):
         return [shape]

@@ -1,10 +1,13 @@
 """Lines and intervals of max-pooling over random windows."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
@@ -16,7 +19,7 @@ from support import METHODS, cases, lines_of
 
 
 @st.composite
-def pools(draw):
+def pools(draw: st.DrawFn) -> Any:
     """A max-pooling that fits its input shape: any window, stride, padding and dilation torch accepts."""
     dims = draw(st.integers(1, 3))
     spatial = tuple(draw(st.integers(2, 7 if dims < 3 else 4)) for _ in range(dims))
@@ -27,13 +30,13 @@ def pools(draw):
     return ops.MaxPool(kernel, stride, padding, dilation, draw(st.booleans())), (draw(st.integers(1, 2)), *spatial)
 
 
-def intervals(rng, shape, width, batch=2):
+def intervals(rng: np.random.Generator, shape: Any, width: Any, batch: int = 2) -> Any:
     center = torch.from_numpy(rng.standard_normal((batch, *shape)))
     radius = torch.from_numpy(rng.random((batch, *shape))) * width
     return center - radius, center + radius
 
 
-def line_values(lines, x, z, z_max, slope, intercept):
+def line_values(lines: Any, x: Tensor, z: Any, z_max: Any, slope: Any, intercept: Any) -> Any:
     """The line of every output at `x` (`m x b x *shape`)."""
     moved = (x - z).flatten(2).gather(2, lines.source.expand(len(x), -1, -1))
     return z_max + intercept + slope * moved.reshape(len(x), *intercept.shape)
@@ -41,7 +44,7 @@ def line_values(lines, x, z, z_max, slope, intercept):
 
 @cases(4)
 @given(pools(), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1e-3, 0.3, 3.0]), st.booleans())
-def test_the_maximum_lies_between_its_lines(pool, seed, width, parallel):
+def test_the_maximum_lies_between_its_lines(pool: Any, seed: int, width: float, parallel: bool) -> None:
     op, shape = pool
     rng = np.random.default_rng(seed)
     l, u = intervals(rng, shape, width)
@@ -63,7 +66,7 @@ def test_the_maximum_lies_between_its_lines(pool, seed, width, parallel):
 
 @cases(2)
 @given(pools(), st.integers(0, 2**32 - 1), st.booleans())
-def test_exact_where_one_input_dominates(pool, seed, parallel):
+def test_exact_where_one_input_dominates(pool: Any, seed: int, parallel: bool) -> None:
     """With widths below the distance of any two centres the maximum is one of its inputs."""
     op, shape = pool
     rng = np.random.default_rng(seed)
@@ -81,7 +84,7 @@ def test_exact_where_one_input_dominates(pool, seed, parallel):
 
 @cases()
 @given(pools())
-def test_windows_are_those_of_torch(pool):
+def test_windows_are_those_of_torch(pool: Any) -> None:
     op, shape = pool
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((1, *shape)))
     padded = torch.cat([x.flatten(2), torch.full((1, shape[0], 1), -torch.inf, dtype=x.dtype)], -1)
@@ -89,7 +92,7 @@ def test_windows_are_those_of_torch(pool):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_window_of_one_is_the_identity(method):
+def test_a_window_of_one_is_the_identity(method: str) -> None:
     net = Network.chain((1, 4), [ops.MaxPool((1,), (1,)), ops.Reshape((4,))])
     l, u = intervals(np.random.default_rng(1), (1, 4), 1.0)
     found = Propagation(net, InputSet.box(l, u), method_named(method))
@@ -97,7 +100,7 @@ def test_a_window_of_one_is_the_identity(method):
     torch.testing.assert_close(found.upper[-1], u.flatten(1))
 
 
-def test_adaptive_lines_are_no_looser_than_parallel_ones():
+def test_adaptive_lines_are_no_looser_than_parallel_ones() -> None:
     op = ops.MaxPool((2, 2), (1, 1))
     l, u = intervals(np.random.default_rng(2), (2, 5, 5), 1.0, batch=50)
     z = (l + u) / 2
@@ -111,7 +114,7 @@ def test_adaptive_lines_are_no_looser_than_parallel_ones():
     assert bool((ends[1] <= ends[3] + 1e-14).all())
 
 
-def pool_minus_input(n, k):
+def pool_minus_input(n: int, k: Any) -> Any:
     """`max(x_1, ..., x_n) - x_k`: with lines of slope 1 through x_k what is left of the bound is its intercept."""
     graph = Graph((1, n))
     pooled = graph.add(ops.Reshape((1,)), graph.add(ops.MaxPool((n,), (n,)), graph.input))
@@ -122,7 +125,7 @@ def pool_minus_input(n, k):
 @pytest.mark.parametrize("method", METHODS)
 @cases()
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 4), width=st.sampled_from([0.1, 1.0, 3.0]))
-def test_a_maximum_minus_one_of_its_inputs(method, seed, n, width):
+def test_a_maximum_minus_one_of_its_inputs(method: str, seed: int, n: int, width: float) -> None:
     rng = np.random.default_rng(seed)
     l, u = intervals(rng, (1, n), width)
     for k in range(n):
@@ -137,7 +140,7 @@ def test_a_maximum_minus_one_of_its_inputs(method, seed, n, width):
             torch.testing.assert_close(found.upper[-1][chosen, 0], exact_high[chosen], rtol=0, atol=1e-13)
 
 
-def test_parallel_lines_are_parallel():
+def test_parallel_lines_are_parallel() -> None:
     op = ops.MaxPool((2, 2), (1, 1))
     l, u = intervals(np.random.default_rng(3), (1, 4, 4), 1.0)
     lines = lines_of(op, l, u, (l + u) / 2, True)

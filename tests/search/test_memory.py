@@ -4,6 +4,7 @@ import resource
 import subprocess
 import sys
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -24,23 +25,23 @@ CPU = torch.device("cpu")
         ("1.5GiB", 3 << 29), ("2tb", 2 * 10**12), ("1048576", 1 << 20), ("2097152 B", 2 << 20),
     ],
 )  # fmt: skip
-def test_texts(text, size):
+def test_texts(text: str, size: Any) -> None:
     assert bytes_of(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "4 potatoes", "-4GiB", "nan", "1e9", 0, -1, 1.5, True, "12 kb", None])
-def test_texts_that_mean_nothing(text):
+def test_texts_that_mean_nothing(text: bool | float | str | None) -> None:
     with pytest.raises(er.InputError, match="memory must be"):
         bytes_of(text)
 
 
-def test_what_is_free():
+def test_what_is_free() -> None:
     free = free_bytes(CPU)
     assert 1 << 28 < free < 1 << 50
     assert Budget.of(None, CPU).total <= free
 
 
-def test_a_pool_gives_what_it_has():
+def test_a_pool_gives_what_it_has() -> None:
     pool = Pool(10)
     assert pool.take(6) and not pool.take(5) and pool.take(4) and not pool.take(1)
 
@@ -54,7 +55,7 @@ def wide(width: int, depth: int = 3) -> Network:
     return Network.chain((8,), layers[:-1])
 
 
-def test_batches_follow_memory_and_size():
+def test_batches_follow_memory_and_size() -> None:
     sizes = [Budget.of(memory, CPU).batch(wide(400), CPU) for memory in ("64MiB", "1GiB", "8GiB")]
     assert 1 <= sizes[0] < sizes[1] <= sizes[2] <= 64
     assert Budget.of("1GiB", CPU).batch(wide(2000), CPU) < sizes[1]
@@ -62,7 +63,7 @@ def test_batches_follow_memory_and_size():
     assert Budget.of("1GiB", CPU).batch(wide(400), CPU, rows=999) < sizes[1]
 
 
-def test_the_same_certificates_within_little_memory():
+def test_the_same_certificates_within_little_memory() -> None:
     net, x = wide(30), torch.randn(9, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     plenty = certify(net, x)
     assert plenty.certified.all()
@@ -72,12 +73,12 @@ def test_the_same_certificates_within_little_memory():
         torch.testing.assert_close(little.geomean, plenty.geomean, rtol=1e-4, atol=0)
 
 
-def test_out_of_memory_halves_the_batch(monkeypatch):
+def test_out_of_memory_halves_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     from elbowroom.certify.task import Task
 
     sizes, plain = [], Task.run
 
-    def run(self, points, *rest):
+    def run(self: Any, points: Any, *rest: Any) -> Any:
         sizes.append(len(points))
         if len(points) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
@@ -90,21 +91,21 @@ def test_out_of_memory_halves_the_batch(monkeypatch):
     assert sizes == [7, 3, 1, 1, 1, 1, 1, 1, 1]
 
 
-def test_too_little_for_one_input(monkeypatch):
+def test_too_little_for_one_input(monkeypatch: pytest.MonkeyPatch) -> None:
     from elbowroom.certify.task import Task
 
-    def run(self, *rest):
+    def run(self: Any, *rest: Any) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Task, "run", run)
-    with pytest.raises(er.InputError, match="does not suffice for one input"):
+    with pytest.raises(er.InputError, match="is not enough for one input"):
         certify(wide(10), torch.randn(5, 8, dtype=torch.float64))
 
 
-def test_other_errors_are_not_taken_for_that(monkeypatch):
+def test_other_errors_are_not_taken_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
     from elbowroom.certify.task import Task
 
-    def run(self, *rest):
+    def run(self: Any, *rest: Any) -> None:
         raise RuntimeError("something else")
 
     monkeypatch.setattr(Task, "run", run)
@@ -129,7 +130,7 @@ print(certs.certified.sum().item(), resource.getrusage(resource.RUSAGE_SELF).ru_
 """
 
 
-def test_peak_memory_of_a_convolutional_network():
+def test_peak_memory_of_a_convolutional_network() -> None:
     """4,096 + 1,024 + 256 neurons."""
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 0
     script = SCRIPT.replace("LIMIT", "3").replace("MEMORY", "256MiB")
@@ -152,7 +153,7 @@ print(certs.certified.sum().item(), resource.getrusage(resource.RUSAGE_SELF).ru_
 """
 
 
-def test_peak_memory_of_many_classes():
+def test_peak_memory_of_many_classes() -> None:
     """The rows of all inputs together would take 500 MB."""
     done = subprocess.run([sys.executable, "-c", CLASSES], capture_output=True, text=True, check=True)
     certified, kilobytes = map(int, done.stdout.split())

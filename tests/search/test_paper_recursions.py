@@ -6,12 +6,14 @@ the recursion for M includes h = j, phi sums to i, and the `quad` lines sum over
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
@@ -21,7 +23,7 @@ from elbowroom.search.regions.input_set import InputSet
 from support import KINDS, METHODS, Builder, cases, normal, random_region
 
 
-def lines_of_relu(l, u):
+def lines_of_relu(l: Tensor, u: Tensor) -> Any:
     """k, m_1, m_2 of section 3.1."""
     width = torch.where(u > l, u - l, 1.0)
     crossing = (l < 0) & (u > 0)
@@ -29,7 +31,7 @@ def lines_of_relu(l, u):
     return k, torch.zeros_like(l), torch.where(crossing, -u * l / width, 0.0)
 
 
-def lines_of_tanh(l, u):
+def lines_of_tanh(l: Tensor, u: Tensor) -> Any:
     """The chord's slope, and the extremes of tanh(x) - k x at the ends and at the points of that slope inside."""
     k = (u.tanh() - l.tanh()) / (u - l)
     turn = torch.atanh((1 - k).clamp_min(0).sqrt())
@@ -41,15 +43,15 @@ def lines_of_tanh(l, u):
 ACTIVATIONS = {"relu": (ops.ReLU(), torch.relu, lines_of_relu), "tanh": (ops.Tanh(), torch.tanh, lines_of_tanh)}
 
 
-def positive(m):
+def positive(m: Any) -> Any:
     return m.clamp_min(0)
 
 
-def negative(m):
+def negative(m: Any) -> Any:
     return m.clamp_max(0)
 
 
-def norm_term(m, eps, p):
+def norm_term(m: Any, eps: Any, p: Any) -> Any:
     """The largest `M m^(1)` over the set, per row: the dual norm."""
     dual = {math.inf: 1, 2: 2, 1: math.inf}[p]
     return torch.linalg.vector_norm(m * eps, ord=dual, dim=1)
@@ -59,7 +61,7 @@ def norm_term(m, eps, p):
 # Algorithms 1 and 3, for chains
 
 
-def papers_algorithm(weights, biases, x, eps, p, activation, combined):
+def papers_algorithm(weights: Any, biases: Any, x: Tensor, eps: Any, p: Any, activation: Any, combined: Any) -> Any:
     """Bounds `l^(i), u^(i)` of every layer of one input."""
     _, sigma, lines = ACTIVATIONS[activation]
     first = norm_term(weights[0], eps, p)
@@ -85,7 +87,7 @@ def papers_algorithm(weights, biases, x, eps, p, activation, combined):
     return bounds
 
 
-def chain(rng, sizes, activation):
+def chain(rng: np.random.Generator, sizes: Any, activation: Any) -> Any:
     weights = [normal(rng, m, n) * (1.5 / math.sqrt(n)) for n, m in pairwise(sizes)]
     biases = [0.4 * normal(rng, m) for m in sizes[1:]]
     layers = []
@@ -102,7 +104,9 @@ sizes = st.lists(st.integers(1, 7), min_size=3, max_size=6)
     st.integers(0, 2**32 - 1), sizes, st.sampled_from(list(ACTIVATIONS)), st.booleans(),
     st.sampled_from([math.inf, 2, 1]), st.sampled_from([0.01, 0.1, 1.0]),
 )  # fmt: skip
-def test_backward_pass_is_the_papers_recursion(seed, sizes, activation, combined, p, scale):
+def test_backward_pass_is_the_papers_recursion(
+    seed: int, sizes: Any, activation: str, combined: bool, p: Any, scale: float
+) -> None:
     rng = np.random.default_rng(seed)
     weights, biases, net = chain(rng, sizes, activation)
     center = normal(rng, 2, sizes[0])
@@ -121,7 +125,7 @@ def test_backward_pass_is_the_papers_recursion(seed, sizes, activation, combined
 # Appendix D, for general graphs
 
 
-def papers_general_algorithm(weights, biases, x, eps, activation, combined):
+def papers_general_algorithm(weights: Any, biases: Any, x: Tensor, eps: Any, activation: Any, combined: Any) -> Any:
     """`weights[j, i]` leads from layer j to layer i; layer 1 is the input. Bounds of the layers 2 to N."""
     _, sigma, lines = ACTIVATIONS[activation]
     last = max(biases)
@@ -153,7 +157,7 @@ def papers_general_algorithm(weights, biases, x, eps, activation, combined):
     return bounds
 
 
-def general_network(weights, biases, n_inputs, activation, dense):
+def general_network(weights: Any, biases: Any, n_inputs: Any, activation: Any, dense: Any) -> Any:
     """Every layer as a sum of linear maps (residual), or as one linear map of all it sees side by side (dense)."""
     graph = Graph((n_inputs,))
     after = {1: graph.input}
@@ -177,7 +181,9 @@ def general_network(weights, biases, n_inputs, activation, dense):
     st.integers(0, 2**32 - 1), st.lists(st.integers(1, 5), min_size=4, max_size=6), st.sampled_from(list(ACTIVATIONS)),
     st.booleans(), st.booleans(), st.sampled_from([0.01, 0.2, 1.0]),
 )  # fmt: skip
-def test_graphs_with_skips_follow_appendix_d(seed, sizes, activation, combined, dense, scale):
+def test_graphs_with_skips_follow_appendix_d(
+    seed: int, sizes: Any, activation: str, combined: bool, dense: bool, scale: float
+) -> None:
     rng = np.random.default_rng(seed)
     size = dict(enumerate(sizes, 1))
     edges = [(j, i) for i in size for j in range(1, i) if j == i - 1 or rng.random() < 0.6]
@@ -199,7 +205,7 @@ def test_graphs_with_skips_follow_appendix_d(seed, sizes, activation, combined, 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("combined", [False, True])
-def test_without_skips_the_papers_two_algorithms_agree(activation, combined):
+def test_without_skips_the_papers_two_algorithms_agree(activation: str, combined: bool) -> None:
     """A test of the tests: appendix D without skips is Algorithm 1."""
     rng = np.random.default_rng(11)
     weights, biases, _ = chain(rng, [3, 5, 4, 2], activation)
@@ -221,7 +227,7 @@ AFFINE_BLOCKS = (
 )  # fmt: skip
 
 
-def as_matrices(net):
+def as_matrices(net: Network) -> Any:
     """The same network on flat vectors, every affine operation written as one dense matrix."""
     graph = Graph((net.n_inputs,))
     at = graph.input
@@ -242,7 +248,9 @@ def as_matrices(net):
     st.integers(0, 2**32 - 1), st.sampled_from([(1, 7), (2, 6), (1, 5, 5), (2, 4, 5)]),
     st.lists(st.sampled_from(AFFINE_BLOCKS), min_size=2, max_size=5), st.sampled_from(METHODS), st.sampled_from(KINDS),
 )  # fmt: skip
-def test_convolutions_and_the_like_equal_dense_matrices(seed, shape, blocks, method, kind):
+def test_convolutions_and_the_like_equal_dense_matrices(
+    seed: int, shape: tuple[int, ...], blocks: Any, method: str, kind: Any
+) -> None:
     rng = np.random.default_rng(seed)
     builder = Builder(rng, shape, "plain")
     for block in blocks:

@@ -1,5 +1,7 @@
 """Rows of convolutional layers carried back over windows give the same bounds as whole rows."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -17,11 +19,11 @@ from support import cases, networks, normal, random_region
 METHODS = ("quadratic", "combined", "adaptive")
 
 
-def forced(edge):
+def forced(edge: Any) -> Any:
     return lambda net, node, *_: patches.Plan(edge, 50) if 2 <= len(net.nodes[node].shape) <= 4 else None
 
 
-def compare(net, inputs, method, edge, skip):
+def compare(net: Network, inputs: Any, method: str, edge: Any, skip: Any) -> Any:
     plan = patches.plan
     try:
         found = []
@@ -39,16 +41,16 @@ def compare(net, inputs, method, edge, skip):
 
 @cases(3)
 @given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(METHODS), st.integers(1, 3), st.booleans())
-def test_the_same_on_every_kind_of_graph(net, seed, method, edge, skip):
+def test_the_same_on_every_kind_of_graph(net: Network, seed: int, method: str, edge: int, skip: bool) -> None:
     rng = np.random.default_rng(seed)
     compare(net, random_region(rng, net.input_shape, "box", batch=2, scale=0.1).inputs, method, edge, skip)
 
 
-def weights(rng, *shape):
+def weights(rng: np.random.Generator, *shape: Any) -> Any:
     return normal(rng, *shape) / np.sqrt(np.prod(shape[1:]))
 
 
-def residual_net(rng) -> Network:
+def residual_net(rng: np.random.Generator) -> Network:
     """Everything that knows windows: convolutions with strides, dilation and groups, batch norm, constants, pooling,
     a residual sum of two windows, a dense concatenation; then flat."""
     g = Graph((2, 9, 8))
@@ -69,7 +71,7 @@ def residual_net(rng) -> Network:
 
 @pytest.mark.parametrize("edge", [1, 2, 3])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_same_on_a_residual_network(method, edge):
+def test_the_same_on_a_residual_network(method: str, edge: int) -> None:
     rng = np.random.default_rng(0)
     net = residual_net(rng)
     for scale in (0.01, 0.3):
@@ -77,7 +79,7 @@ def test_the_same_on_a_residual_network(method, edge):
         compare(net, inputs, method, edge, skip=scale > 0.1)
 
 
-def test_sequences_and_max_pooling():
+def test_sequences_and_max_pooling() -> None:
     rng = np.random.default_rng(1)
     net = Network.chain(
         (2, 20),
@@ -91,7 +93,7 @@ def test_sequences_and_max_pooling():
         compare(net, random_region(rng, net.input_shape, "box", batch=2, scale=0.2).inputs, "adaptive", edge, False)
 
 
-def test_places_that_see_the_padding_alone():
+def test_places_that_see_the_padding_alone() -> None:
     rng = np.random.default_rng(3)
     net = Network.chain(
         (1, 4, 5),
@@ -105,7 +107,7 @@ def test_places_that_see_the_padding_alone():
         compare(net, random_region(rng, net.input_shape, "box", batch=2, scale=0.2).inputs, "adaptive", edge, False)
 
 
-def test_blocks_are_used_where_they_pay_and_margins_agree():
+def test_blocks_are_used_where_they_pay_and_margins_agree() -> None:
     """A network large enough for blocks without being told so."""
     rng = np.random.default_rng(2)
     net = Network.chain(

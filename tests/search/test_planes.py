@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -37,11 +38,11 @@ class Product(Operation):
 class McCormick(Relaxed):
     """The product's planes through two corners of the box of its inputs."""
 
-    def interval(self, op, lowers, uppers):
+    def interval(self, op: Any, lowers: Any, uppers: Any) -> Any:
         ends = torch.stack([x * y for x in (lowers[0], uppers[0]) for y in (lowers[1], uppers[1])])
         return ends.amin(0), ends.amax(0)
 
-    def planes(self, op, lowers, uppers, values, parallel):
+    def planes(self, op: Any, lowers: Any, uppers: Any, values: Any, parallel: Any) -> Any:
         (lx, ly), (ux, uy), (zx, zy) = lowers, uppers, values
         # x y >= ly x + lx y - lx ly and x y <= ly x + ux y - ux ly; parallel ones take the middle's slopes.
         if not parallel:

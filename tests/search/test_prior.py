@@ -1,25 +1,27 @@
 """A start from earlier regions: never smaller answers, fewer gradients, and misfits refused."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from test_reference import reference
 
 import elbowroom as er
 from elbowroom.errors import InputError
 from elbowroom.network.operations import Linear
+from search.test_reference import reference
 
 PAPER = {"bounds": "combined", "margin": "logits"}
 
 
 @pytest.fixture(scope="module")
-def robust(shared):
+def robust(shared: Path) -> Any:
     net, x, y, _ = reference(shared, "m100pgd")
     return net, x[:8], y[:8], er.certify(net, x[8:], y[8:], **PAPER)
 
 
-def test_saves_gradients_at_the_same_size(robust):
+def test_saves_gradients_at_the_same_size(robust: Any) -> None:
     net, x, y, earlier = robust
     plain, with_prior = er.certify(net, x, y, **PAPER), er.certify(net, x, y, prior=earlier, **PAPER)
     assert set(with_prior.status) == {"certified"}
@@ -27,7 +29,7 @@ def test_saves_gradients_at_the_same_size(robust):
     assert (with_prior.geomean / plain.geomean).min() >= 0.999
 
 
-def test_most_of_the_size_without_a_gradient(robust):
+def test_most_of_the_size_without_a_gradient(robust: Any) -> None:
     net, x, y, earlier = robust
     plain = er.certify(net, x, y, **PAPER)
     free = er.certify(net, x, y, prior=earlier, solver=er.Sequential(gradients=0), **PAPER)
@@ -40,7 +42,7 @@ def test_most_of_the_size_without_a_gradient(robust):
 
 
 @pytest.mark.parametrize("region", [er.Box(), er.Box(asymmetric=True), er.Ellipsoid(), er.L1()])
-def test_every_shape(robust, region):
+def test_every_shape(robust: Any, region: Any) -> None:
     net, x, y, _ = robust
     domain = {"domain": (-1, 1)} if isinstance(region, er.Box) else {}
     earlier = er.certify(net, x[4:], y[4:], region=region, **domain)
@@ -53,7 +55,7 @@ def test_every_shape(robust, region):
     assert longer.geomean.mean() <= 1.06 * plain.geomean.mean()
 
 
-def test_a_useless_prior_does_no_harm(robust):
+def test_a_useless_prior_does_no_harm(robust: Any) -> None:
     net, x, y, earlier = robust
     plain = er.certify(net, x[:3], y[:3], **PAPER)
     shuffled = earlier.eps[:, torch.randperm(784, generator=torch.Generator().manual_seed(0))]
@@ -62,7 +64,7 @@ def test_a_useless_prior_does_no_harm(robust):
     assert (found.geomean / plain.geomean).min() >= 0.999
 
 
-def test_misfits_are_refused(robust):
+def test_misfits_are_refused(robust: Any) -> None:
     net, x, y, earlier = robust
     other = er.Network.chain((784,), [Linear(torch.eye(10, 784), None)])
     with pytest.raises(InputError, match="another network"):
@@ -75,7 +77,7 @@ def test_misfits_are_refused(robust):
         er.certify(net, x, y, prior=er.certify(net, x[:1], (y[:1] + 1) % 10))
 
 
-def test_a_rotated_box_with_unequal_sides():
+def test_a_rotated_box_with_unequal_sides() -> None:
     torch.manual_seed(0)
     net = er.Network.chain((4,), [Linear(torch.randn(3, 4), torch.randn(3))])
     x = torch.randn(6, 4)

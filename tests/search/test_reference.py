@@ -1,5 +1,8 @@
 """Against the paper authors' own program, on their networks and images (paper's bounds, logits margin)."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +16,7 @@ from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
 PAPER = {"bounds": "combined", "margin": "logits", "delta": 1e-4}
 
 
-def reference(shared, name):
+def reference(shared: Path, name: str) -> Any:
     """The network, the images it gets right, their labels, and the authors' results."""
     data = np.load(shared / "reference" / f"mnist_{name}.npz")
     layers = [Linear(torch.tensor(data[f"W{i}"]).float(), torch.tensor(data[f"b{i}"]).float()) for i in range(4)]
@@ -24,7 +27,7 @@ def reference(shared, name):
 
 
 @pytest.mark.parametrize(("name", "average"), [("m100", 1.01), ("m100pgd", 1.7), ("m100pgd_best10", 1.04)])
-def test_sequential_reaches_the_authors_on_every_image(shared, name, average):
+def test_sequential_reaches_the_authors_on_every_image(shared: Path, name: str, average: float) -> None:
     net, x, y, authors = reference(shared, name)
     certs = certify(net, x, y, **PAPER)
     assert set(certs.status) == {"certified"}
@@ -37,7 +40,7 @@ def test_sequential_reaches_the_authors_on_every_image(shared, name, average):
     assert (certs.margins >= 1e-4).all()
 
 
-def test_augmented_lagrangian_is_as_good_as_the_authors_own(shared):
+def test_augmented_lagrangian_is_as_good_as_the_authors_own(shared: Path) -> None:
     """On four images here; `benchmarks/solvers.py` has all of them."""
     net, x, y, authors = reference(shared, "m100pgd_best10")
     solver = AugmentedLagrangian()
@@ -49,7 +52,9 @@ def test_augmented_lagrangian_is_as_good_as_the_authors_own(shared):
 
 
 @pytest.mark.parametrize(("name", "tighter", "wider"), [("m100", 1.24, 1.9), ("m100pgd", 1.3, 1.4)])
-def test_our_bounds_and_the_asymmetric_box_give_larger_regions(shared, name, tighter, wider):
+def test_our_bounds_and_the_asymmetric_box_give_larger_regions(
+    shared: Path, name: str, tighter: float, wider: float
+) -> None:
     net, x, y, _ = reference(shared, name)
     paper = certify(net, x, y, **PAPER)
     ours = certify(net, x, y, delta=1e-4)

@@ -3,9 +3,11 @@
 import importlib
 import math
 import pkgutil
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import elbowroom as er
 from elbowroom.claim.space import Space
@@ -27,7 +29,7 @@ SHAPES = {
 }
 
 
-def placed(name, frozen=()):
+def placed(name: str, frozen: Any = ()) -> Any:
     x = torch.tensor([[0.5, -1.0, 2.0], [0.0, 0.0, 0.0]]).double()
     free = torch.ones_like(x, dtype=torch.bool)
     free[:, list(frozen)] = False
@@ -39,13 +41,13 @@ def placed(name, frozen=()):
     return region, torch.where(region.caps > 0, theta, 0.0)
 
 
-def scaled(region, theta, factor):
+def scaled(region: Any, theta: Tensor, factor: Any) -> Any:
     return region.grow(theta, torch.full((2,), factor).double())
 
 
 @pytest.mark.parametrize("frozen", [(), (1,)])
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_samples_lie_inside_and_fill_the_region(name, frozen):
+def test_samples_lie_inside_and_fill_the_region(name: str, frozen: tuple[Any, ...]) -> None:
     region, theta = placed(name, frozen)
     points = region.sample(theta, 2000, torch.Generator().manual_seed(0))
     if not (frozen and name == "oblique"):  # rotating back and forth moves a frozen direction by rounding
@@ -57,7 +59,7 @@ def test_samples_lie_inside_and_fill_the_region(name, frozen):
 
 
 @pytest.mark.parametrize("name", ["box", "asymmetric", "ellipsoid", "l1"])
-def test_volume_is_what_counting_points_says(name):
+def test_volume_is_what_counting_points_says(name: str) -> None:
     region, theta = placed(name)
     low, high = region.input_set(region.sides(theta)).hull()
     share = torch.rand(2, 400_000, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -67,7 +69,7 @@ def test_volume_is_what_counting_points_says(name):
 
 
 @pytest.mark.parametrize("name", ["box", "ellipsoid", "l1"])
-def test_samples_are_uniform(name):
+def test_samples_are_uniform(name: str) -> None:
     """Half of the volume lies within 2^(-1/n) of the size."""
     region, theta = placed(name)
     points = region.sample(theta, 20_000, torch.Generator().manual_seed(2))
@@ -75,7 +77,7 @@ def test_samples_are_uniform(name):
     assert (share - 0.5).abs().max() < 0.02
 
 
-def test_unit_volumes():
+def test_unit_volumes() -> None:
     assert placed("ellipsoid")[0].log_unit_volume(torch.tensor([3])).item() == pytest.approx(math.log(4 / 3 * math.pi))
     assert placed("l1")[0].log_unit_volume(torch.tensor([3])).item() == pytest.approx(math.log(8 / 6))
 
@@ -84,7 +86,7 @@ def test_unit_volumes():
 LACKS = {Oblique: "needs a matrix"}
 
 
-def test_every_shape_is_registered_or_has_an_excuse():
+def test_every_shape_is_registered_or_has_an_excuse() -> None:
     for module in pkgutil.iter_modules(regions.__path__):
         importlib.import_module(f"{regions.__name__}.{module.name}")
     known = {type(region_named(name)) for name in REGIONS}
@@ -95,7 +97,7 @@ def test_every_shape_is_registered_or_has_an_excuse():
         assert getattr(er, shape.__name__) is shape
 
 
-def test_shapes_are_told_apart_by_their_names():
+def test_shapes_are_told_apart_by_their_names() -> None:
     made = [
         *map(region_named, REGIONS),
         *(Oblique(BASIS, inner) for inner in SHAPES.values() if inner.basis is None),
@@ -104,7 +106,7 @@ def test_shapes_are_told_apart_by_their_names():
     assert len(set(names)) == len(names)
 
 
-def test_what_a_rotated_shape_is_of():
+def test_what_a_rotated_shape_is_of() -> None:
     inner = Box(asymmetric=True)
     region = Oblique(BASIS, inner)
     assert region.name == "Oblique(Box(asymmetric))" and region.p == inner.p and not region.stated_by_corners

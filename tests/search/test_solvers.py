@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,7 +99,7 @@ def test_all_problems(problem: str, solver: str) -> None:
     assert (certs.evaluations > 0).all()
 
 
-def test_how_it_ended_is_kept(tmp_path) -> None:
+def test_how_it_ended_is_kept(tmp_path: Path) -> None:
     net, x, told = PROBLEMS["domain"]
     certs = er.certify(net, x, solver=Stretching(2), **told)
     assert certs.ended == ("after 2 tries",) * 4
@@ -117,7 +119,7 @@ def _margins(weights: Tensor) -> Problem:
     space = Space(-torch.inf * whole, torch.inf * whole, 100 * whole, whole.bool(), whole)
     region = er.Box().place(torch.zeros(1, n, dtype=torch.float64), space, (n,), torch.float64)
 
-    def evaluate(inputs, index):  # type: ignore[no-untyped-def]
+    def evaluate(inputs: Any, index: Any) -> Any:
         return 1 - inputs.radius.flatten(1) @ weights.T
 
     return Problem(region, evaluate, torch.tensor([0]), torch.ones(1, dtype=torch.float64), Work.none(1))

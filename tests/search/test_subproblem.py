@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from elbowroom.search.regions.subproblem import largest_widths
 from support import FULL, cases
@@ -19,7 +21,16 @@ from support import FULL, cases
 SIZES = [1e-12, 1.0, 1e12]
 
 
-def problem(rng, rows, n, per, odd=(), unit=1.0, budget=1.0, batch=2):
+def problem(
+    rng: np.random.Generator,
+    rows: Any,
+    n: int,
+    per: Any,
+    odd: Any = (),
+    unit: float = 1.0,
+    budget: float = 1.0,
+    batch: int = 2,
+) -> Any:
     """Random rows, budgets, caps and weights in given units; `odd`: what is unusual about them."""
     a = rng.uniform(size=(batch, rows, per * n)) ** 3
     if per == 2:  # a side costs, or is free
@@ -40,12 +51,12 @@ def problem(rng, rows, n, per, odd=(), unit=1.0, budget=1.0, batch=2):
     return a, b, cap, weight
 
 
-def is_feasible(a, b, cap, theta):
+def is_feasible(a: Any, b: Any, cap: Any, theta: Tensor) -> Any:
     spent = (a @ theta[..., None]).squeeze(-1)
     return bool((theta >= 0).all() and (theta <= cap).all() and (spent <= b * (1 + 1e-9)).all())
 
 
-def log_widths(theta, cap, weight, already=None):
+def log_widths(theta: Tensor, cap: Any, weight: Tensor, already: Any = None) -> Any:
     """The mean log width of the features that can move, weighted: `B`."""
     n = weight.shape[1]
     widths = theta.reshape(len(theta), -1, n).sum(1) + (0 if already is None else already)
@@ -53,7 +64,7 @@ def log_widths(theta, cap, weight, already=None):
     return (weight * torch.where(moving, widths, 1.0).log() * moving).sum(1) / (weight * moving).sum(1).clamp_min(1e-9)
 
 
-def by_conic_solver(a, b, cap, weight, already):
+def by_conic_solver(a: Any, b: Any, cap: Any, weight: Tensor, already: Any) -> Any:
     """The same number from an independent solver, one input at a time."""
     found = []
     n = weight.shape[1]
@@ -81,7 +92,7 @@ ODD = st.sets(st.sampled_from(["duplicate rows", "nearly duplicate rows", "zero 
     already=st.booleans(),
 )  # fmt: skip
 @cases()
-def test_equals_a_conic_solver(seed, rows, n, per, odd, already):
+def test_equals_a_conic_solver(seed: int, rows: int, n: int, per: int, odd: Any, already: bool) -> None:
     rng = np.random.default_rng(seed)
     a, b, cap, weight = problem(rng, rows, n, per, odd)
     if not bool((cap > 0).any(1).all()):
@@ -97,12 +108,13 @@ def test_equals_a_conic_solver(seed, rows, n, per, odd, already):
     unit=st.sampled_from(SIZES), budget=st.sampled_from(SIZES),
 )  # fmt: skip
 @cases(2)
-def test_units_do_not_matter(seed, rows, n, per, odd, unit, budget):
+def test_units_do_not_matter(seed: int, rows: int, n: int, per: int, odd: Any, unit: float, budget: float) -> None:
     """The units of features, and of margins: the same widths, each in its own units."""
     plain = problem(np.random.default_rng(seed), rows, n, per, odd)
     scaled = problem(np.random.default_rng(seed), rows, n, per, odd, unit, budget)
     expected, found = largest_widths(*plain), largest_widths(*scaled)
-    assert is_feasible(*plain[:3], expected) and is_feasible(*scaled[:3], found)
+    assert is_feasible(plain[0], plain[1], plain[2], expected)
+    assert is_feasible(scaled[0], scaled[1], scaled[2], found)
     torch.testing.assert_close(
         log_widths(found / unit, *plain[2:]), log_widths(expected, *plain[2:]), rtol=0, atol=1e-4
     )
@@ -110,7 +122,7 @@ def test_units_do_not_matter(seed, rows, n, per, odd, unit, budget):
 
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 20), n=st.integers(1, 20), per=st.integers(1, 2))
 @cases()
-def test_rows_without_budget_leave_next_to_nothing(seed, rows, n, per):
+def test_rows_without_budget_leave_next_to_nothing(seed: int, rows: int, n: int, per: int) -> None:
     """All of them, or some: what they ask of has no room, and nothing is NaN; what they do not ask of has its own."""
     rng = np.random.default_rng(seed)
     a, b, cap, weight = problem(rng, rows, n, per)
@@ -154,7 +166,7 @@ LARGE = [(2, 999, 1, 1), (2, 999, 200, 1), (2, 9, 10_000, 2)]
 HUGE = [(8, 999, 50, 2), (16, 499, 784, 1), (1, 999, 10_000, 1)]
 
 
-def finishes(script, *given):
+def finishes(script: Any, *given: Any) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script, json.dumps(given)],
         capture_output=True, text=True, timeout=1200 if FULL else 120, env={**os.environ, "OMP_NUM_THREADS": "2"},
@@ -163,7 +175,7 @@ def finishes(script, *given):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_two_to_a_thousand_classes_in_one_to_ten_thousand_dimensions(threads):
+def test_two_to_a_thousand_classes_in_one_to_ten_thousand_dimensions(threads: int) -> None:
     finishes(MANY, threads, SMALL + LARGE + (HUGE if FULL else []))
 
 
@@ -185,5 +197,5 @@ print("done")
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_many_classes_are_certified(threads):
+def test_many_classes_are_certified(threads: int) -> None:
     finishes(CERTIFY, threads, [2, 200] if not FULL else [2, 3, 10, 100, 151, 300, 1000])

@@ -1,9 +1,12 @@
 """The two toy networks of the paper's appendix B, whose bounds are known in closed form."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Linear, ReLU
@@ -14,19 +17,19 @@ NETWORK_1 = {"simple": (0, 2), "quadratic": (-1, 2), "combined": (0, 2), "adapti
 NETWORK_2 = {"simple": (0, 4), "quadratic": (0, 2), "combined": (0, 2), "adaptive": (0, 2)}
 
 
-def matrix(*rows):
+def matrix(*rows: Any) -> Any:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def network_1(a, b):
+def network_1(a: Any, b: Any) -> Any:
     return Network.chain((2,), [Linear(matrix([a, -a])), ReLU(), Linear(matrix([b]))])
 
 
-def network_2(a, b):
+def network_2(a: Any, b: Any) -> Any:
     return Network.chain((2,), [Linear(matrix([a, -a], [-a, a])), ReLU(), Linear(matrix([b, b]))])
 
 
-def output_interval(net, x, eps, method):
+def output_interval(net: Network, x: Tensor, eps: Any, method: str) -> Any:
     point = torch.full((1, 2), x, dtype=torch.float64)
     found = bounds(net, point - eps, point + eps, method)
     return float(found.lower), float(found.upper)
@@ -38,7 +41,9 @@ BOTH = [pytest.param(network_1, NETWORK_1, id="network 1"), pytest.param(network
 @pytest.mark.parametrize("method", NETWORK_1)
 @pytest.mark.parametrize(("build", "expected"), BOTH)
 @pytest.mark.parametrize(("a", "b", "eps"), [(1.0, 1.0, 0.5), (2.0, 0.25, 0.125), (0.5, 8.0, 2.0)])
-def test_dyadic_numbers_give_the_exact_interval(build, expected, method, a, b, eps):
+def test_dyadic_numbers_give_the_exact_interval(
+    build: Any, expected: Any, method: str, a: float, b: float, eps: float
+) -> None:
     low, high = expected[method]
     assert output_interval(build(a, b), 4.0, eps, method) == (low * a * b * eps, high * a * b * eps)
 
@@ -49,7 +54,7 @@ positive = st.floats(1e-3, 1e3)
 @pytest.mark.parametrize("method", NETWORK_1)
 @pytest.mark.parametrize(("build", "expected"), BOTH)
 @given(a=positive, b=positive, eps=positive)
-def test_any_numbers_give_the_papers_interval(build, expected, method, a, b, eps):
+def test_any_numbers_give_the_papers_interval(build: Any, expected: Any, method: str, a: Any, b: Any, eps: Any) -> None:
     # At the origin: x itself cancels, but x - eps and x + eps round.
     low, high = expected[method]
     found = output_interval(build(a, b), 0.0, eps, method)
@@ -61,7 +66,7 @@ def test_any_numbers_give_the_papers_interval(build, expected, method, a, b, eps
 @pytest.mark.parametrize("method", NETWORK_1)
 @pytest.mark.parametrize(("build", "expected"), BOTH)
 @given(a=positive, b=positive, eps=positive, x=st.floats(0, 10))
-def test_the_input_point_cancels(build, expected, method, a, b, eps, x):
+def test_the_input_point_cancels(build: Any, expected: Any, method: str, a: Any, b: Any, eps: Any, x: float) -> None:
     low, high = expected[method]
     found = output_interval(build(a, b), x, eps, method)
     unit, allowed = a * b * eps, 1e-12 * a * b * (eps + x)

@@ -14,8 +14,6 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from complete import Query as Rational
-from complete import Verifier
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +28,8 @@ from elbowroom.verify import split as searching
 from elbowroom.vnnlib import Answer, Case, Query, answer, box_query, load_for, parse_query, read_query
 from proof.exact import values
 from support import cases, mlp, networks, normal
+from vnnlib.complete import Query as Rational
+from vnnlib.complete import Verifier
 
 F64 = torch.float64
 DECLARED = "(declare-const X_0 Real)(declare-const Y_0 Real)"
@@ -327,7 +327,7 @@ def test_images(shared: Path) -> None:
     query = read_query(shared / "models" / "prop_0_0.03.vnnlib")
     assert (
         answer(net, query, boxes=3).verdict == "unknown"
-    )  # the bounds do not suffice, and splitting 784 inputs is no way
+    )  # the bounds are not enough, and splitting 784 inputs is no way
     case = query.cases[0]
     middle, half = case.lower / 2 + case.upper / 2, case.upper / 2 - case.lower / 2
     for share, verdict in ((0.5, "holds"), (8.0, "violated")):

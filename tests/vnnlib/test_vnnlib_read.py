@@ -369,7 +369,7 @@ REFUSED: dict[str, tuple[str, type[ElbowroomError], str]] = {
     "unbounded": (HEAD + "(assert (<= 0 X_1 1)) (assert (<= X_0 1))" + UNSAFE, InputError, "X_0 has no lower bound"),
     "free": (HEAD + "(assert (<= 0 X_1 1))" + UNSAFE, InputError, "X_0 has no bound"),
     "half a box": (HEAD + BOX.replace("(<= X_0 1)", "(or (<= X_0 1) (< X_1 1))") + UNSAFE, InputError, "X_0 has no up"),
-    "no unsafe outputs": (HEAD + BOX, InputError, "says nothing of the outputs"),
+    "no unsafe outputs": (HEAD + BOX, InputError, "says nothing about the outputs"),
     "no inputs": (HEAD + BOX + "(assert (< X_1 0.5))" + UNSAFE, InputError, "no input at all: X_1"),
     "division": (HEAD + "(assert (<= X_0 (/ 1 3)))", UnsupportedError, r"the operator / \(line 5\)"),
     "types": ("(declare-const X_0 Int)", UnsupportedError, "the type Int"),

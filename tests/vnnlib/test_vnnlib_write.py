@@ -16,7 +16,6 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from complete import Literal, Query, Verifier
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
@@ -33,6 +32,7 @@ from elbowroom.network.graph import Network
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.vnnlib import decimals_between, exact_decimals, export, query
 from support import Region, attack, cases, mlp, normal
+from vnnlib.complete import Literal, Query, Verifier
 
 # ---------------------------------------------------------------------------------------------------------------
 # A reader of the format, in rational numbers
@@ -280,7 +280,7 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
         export(er.certify(net, x, region=er.Ellipsoid()), net, tmp_path)
     certs = er.certify(net, x)
     for other in (small(2, [3, 8, 3])[0], small(1, [2, 8, 3])[0], small(1, [3, 8, 3], "min")[0]):
-        with pytest.raises(InputError, match="speak of the network with hash"):
+        with pytest.raises(InputError, match="are about the network with hash"):
             export(certs, other, tmp_path)
     with pytest.raises(InputError, match="do not carry their network"):
         export(dataclasses.replace(certs, network=None), None, tmp_path)

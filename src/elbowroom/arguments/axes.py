@@ -18,17 +18,17 @@ def keeps_axes(found: Shape, wanted: Shape) -> bool:
 
 
 def moved_last(shape: Shape) -> Shape:
-    """Channels first, `(c, h, w)`, turned round to channels last, `(h, w, c)`."""
+    """Channels first, `(c, h, w)`, transposed to channels last, `(h, w, c)`."""
     return (*shape[1:], *shape[:1])
 
 
 def moved_first(shape: Shape) -> Shape:
-    """Channels last, `(h, w, c)`, turned round to channels first, `(c, h, w)`."""
+    """Channels last, `(h, w, c)`, transposed to channels first, `(c, h, w)`."""
     return (*shape[-1:], *shape[:-1])
 
 
 def channels_of(found: Shape, wanted: Shape) -> str | None:
-    """Where images of shape `found` have their channels, "first" or "last", if it is plain from their sizes that
+    """Where images of shape `found` have their channels, "first" or "last", if it is clear from their sizes that
     `wanted` is the same with them at the other end; else None.
 
     Plain: three axes or more, and no other one has the size of the channels' axis, which is therefore known by it.

@@ -37,7 +37,7 @@ def labels_of(net: Network, labels: Array, batch: int) -> Tensor:
 
 
 def _by_class(known: tuple[str, ...], labels: Array) -> np.ndarray | None:
-    """Names of classes as the numbers of their outputs; None where labels are no text."""
+    """Names of classes as the numbers of their outputs; None where labels are not text."""
     try:
         names = np.asarray(labels).reshape(-1).tolist()
     except ValueError:  # rows of different lengths, which is said elsewhere

@@ -52,7 +52,7 @@ def feature_names(own: Names | None, given: Any, count: int) -> Names | None:
         if name != known:
             raise InputError(
                 f"features: the model itself calls feature {k} {known!r}, not {name!r}, and keeps its names; leave "
-                "features out, or give a mapping {its name: yours} to call some otherwise"
+                "features out, or give a mapping {its name: yours} to rename some"
             )
     return names
 
@@ -103,7 +103,7 @@ def places(wanted: Sequence[str], found: Sequence[str], where: str) -> tuple[lis
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         raise InputError(
             f"{where} has no column for {len(missing)} of the {len(features)} features that the model names: {told}"
-            f"{more}. Columns are matched by name: rename those that are called otherwise"
+            f"{more}. Columns are matched by name: rename those that have other names"
         )
     for k, name in enumerate(columns):
         if name in known and place[name] != k:
@@ -122,7 +122,7 @@ def places(wanted: Sequence[str], found: Sequence[str], where: str) -> tuple[lis
 def left_out_of(where: str, names: Sequence[str]) -> str:
     """A note on columns that are not used."""
     columns = "a column" if len(names) == 1 else "columns"
-    verb = "is no feature of the model and is" if len(names) == 1 else "are no features of the model and are"
+    verb = "is not a feature of the model and is" if len(names) == 1 else "are not features of the model and are"
     return f"{where} has {columns} that {verb} left out: {few(names)}"
 
 

@@ -15,7 +15,7 @@ Array = Tensor | np.ndarray | float  # or a data frame, see elbowroom.arguments.
 
 
 def tensor_of(value: Any) -> Tensor:
-    """As a tensor of its own precision: Python's numbers and integers are float64, lest they be rounded to float32.
+    """As a tensor of its own precision: Python's numbers and integers are float64, not rounded to float32.
 
     Arrays may lie in memory as they like (backwards, read-only, of another machine's byte order).
     """

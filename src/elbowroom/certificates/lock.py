@@ -17,7 +17,7 @@ from elbowroom.files import canonical_json, parse_json, read_file, replace_file
 
 NAME = "lock"  # says who writes
 _LOCKED = ".lock"
-_PATIENCE = 0.5  # seconds: who only looks whether a run is being written holds its lock for a moment
+_PATIENCE = 0.5  # seconds: a process that only looks whether a run is being written holds its lock for a moment
 _LOOK = 0.1
 _MOST = 1 << 16  # bytes of a file that says who writes
 
@@ -57,9 +57,9 @@ def holder(folder: Path) -> str | None:
 
 
 def held_since(folder: Path) -> float | None:
-    """When the lock was taken, in seconds since 1970; None where it was let go meanwhile."""
+    """When the lock was taken, in seconds since 1970; None where it was released meanwhile."""
     try:
-        return (folder / NAME).stat().st_mtime  # it is written once, by who takes it
+        return (folder / NAME).stat().st_mtime  # it is written once, by the process that takes it
     except OSError:
         return None
 
@@ -74,7 +74,7 @@ def _held(folder: Path, patience: float) -> Iterator[None]:
         try:
             yield
         finally:
-            # While it is held: who waits with the old file open finds that it has lost its name, and starts over.
+            # While it is held: a process waiting with the old file open finds its name gone, and starts over.
             _remove(path)
 
 

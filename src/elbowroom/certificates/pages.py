@@ -1,9 +1,9 @@
 """What the columns of a Parquet file unpack to, read from the headers of its pages before any is unpacked.
 
 The footer of such a file states the sizes of its columns, but a reader goes by the header of each page: a forger may
-make a page of a few bytes unpack to gigabytes, and the footer say nothing of it. Only pages as
+make a page of a few bytes unpack to gigabytes, and the footer say nothing about it. Only pages as
 `elbowroom.certificates.parts` writes them are let through: plain data, or split by bytes, without dictionaries (in
-which one long text can stand for all rows). Such a page holds every value that it speaks of, so that its
+which one long text can stand for all rows). Such a page holds every value that it states, so that its
 unpacked size bounds them all.
 
 Footer and headers are structs in Thrift's compact protocol: per field a byte with the step from the last field's number
@@ -33,7 +33,7 @@ class Odd(ValueError):
 
 @dataclass(frozen=True)
 class Unpacked:
-    """Of a column: how many values its pages speak of, and the bytes they unpack to."""
+    """Of a column: how many values its pages state, and the bytes they unpack to."""
 
     values: int
     size: int
@@ -43,7 +43,7 @@ def unpacked(data: bytes) -> dict[str, Unpacked]:
     """What the columns of a file with this content unpack to, by name."""
     length = int.from_bytes(data[-8:-4], "little")
     if len(data) < 12 or data[:4] != _MAGIC or data[-4:] != _MAGIC or length > len(data) - 12:
-        raise Odd("it is no Parquet file, or its end is missing")
+        raise Odd("it is not a Parquet file, or its end is missing")
     footer = _Reader(data, len(data) - 8 - length, len(data) - 8).struct()
     found: dict[str, Unpacked] = {}
     for group in _structs(footer.get(_GROUPS)):
@@ -51,7 +51,7 @@ def unpacked(data: bytes) -> dict[str, Unpacked]:
             (column,) = _structs([chunk.get(_CHUNK)])
             path = column.get(_PATH)
             if not isinstance(path, list) or not path or not isinstance(path[0], bytes):
-                raise Odd("its footer speaks of a column without a name")
+                raise Odd("its footer has a column without a name")
             name = path[0].decode(errors="replace")
             before, more = found.get(name, Unpacked(0, 0)), _pages(data, column, name)
             found[name] = Unpacked(before.values + more.values, before.size + more.size)

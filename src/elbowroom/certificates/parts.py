@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ _BESIDE = 1 << 13  # bytes of schema, headers and the like, per column
 
 @dataclass(frozen=True)
 class Cell:
-    """What a row has of a column: text or numbers of type `kind`, one (`width` None) or `width` of them; `ragged`: as
-    many as it likes, `width` at most."""
+    """What a row has of a column: text or numbers of type `kind`, one (`width` None) or `width` of them; `ragged`: any
+    number of them, `width` at most."""
 
     kind: str
     width: int | None = None
@@ -88,17 +88,22 @@ def write_part(path: Path, certs: Any, cells: Mapping[str, Cell], seal: Seal) ->
     arrays, split = [], []
     for name, cell in cells.items():
         value, kind = values[name], schema.field(name).type
-        if cell.ragged:
-            ends = np.cumsum([0, *map(len, value)], dtype=np.int32)
-            flat = np.concatenate([np.empty(0, cell.kind), *value])
-            arrays.append(pa.ListArray.from_arrays(pa.array(ends), pa.array(flat), type=kind))
+        if cell.kind == "text":
+            encoded = [text.encode() for text in value]
+            arrays.append(_packed(kind, len(value), _ends(encoded), b"".join(encoded)))
+        elif cell.ragged:
+            ends = _packed(pa.int32(), len(value) + 1, _ends(value))
+            flat = _numbers(np.concatenate([np.empty(0, cell.kind), *value]), cell, kind.value_type)
+            arrays.append(pa.ListArray.from_arrays(ends, flat, type=kind))
         elif cell.width is None:
-            arrays.append(pa.array(value, type=kind))
+            arrays.append(_numbers(value, cell, kind))
         else:
-            arrays.append(pa.FixedSizeListArray.from_arrays(pa.array(value.reshape(-1)), type=kind))
+            flat = _numbers(value.reshape(-1), cell, kind.value_type)
+            arrays.append(pa.FixedSizeListArray.from_arrays(flat, type=kind))
         if cell.kind == "float64":
             split.append(name if cell.width is None else f"{name}.list.element")
-    arrays.append(pa.array(row_checksums(values, cells, seal.claim), type=pa.binary(32)))
+    checksums = row_checksums(values, cells, seal.claim)
+    arrays.append(_packed(pa.binary(32), len(checksums), b"".join(checksums)))
     table = pa.Table.from_arrays(arrays, schema=schema)
 
     def write(file: Any) -> None:
@@ -119,12 +124,12 @@ def read_part(path: Path, cells: Mapping[str, Cell], seal: Seal, rows: int, firs
     data = read_file(path, 2 * sum(needed.values()) + (len(cells) + 1) * (_BESIDE + rows * _CHECKSUM))
     try:
         if rows * _CHECKSUM > len(data):  # which do not compress
-            raise InputError(f"{path} is too small for the {rows} rows that run.json speaks of")
+            raise InputError(f"{path} is too small for the {rows} rows that run.json states")
         unpacking = unpacked(data)
         with parquet.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
             _refuse_other_columns(file.schema_arrow, schema, path)
             if file.metadata.num_rows != rows:
-                raise InputError(f"{path} has {file.metadata.num_rows} rows; run.json speaks of {rows}")
+                raise InputError(f"{path} has {file.metadata.num_rows} rows; run.json states {rows}")
             _refuse_bombs(unpacking, cells, rows)
             found = {}
             for name, cell in cells.items():  # one by one, so that none is held twice for long
@@ -152,7 +157,7 @@ def _refuse_bombs(found: Mapping[str, Unpacked], cells: Mapping[str, Cell], rows
     """Refuses a part whose pages unpack to more than its rows need, before any is unpacked."""
     wanted = {**cells, "checksum": Cell("int64", _CHECKSUM // 8)}
     if found.keys() != wanted.keys():  # a reader goes by places, and would find what is not looked at here
-        raise Odd("its footer speaks of other columns than its schema")
+        raise Odd("its footer has other columns than its schema")
     for name, cell in wanted.items():
         # A list without entries counts as a value. How long lists are may be packed into a few bytes for millions of
         # them: it is the number of values that bounds them.
@@ -160,7 +165,7 @@ def _refuse_bombs(found: Mapping[str, Unpacked], cells: Mapping[str, Cell], rows
         least = rows if cell.ragged else most
         if not least <= found[name].values <= most:
             range_ = f"{least:,} to {most:,}" if cell.ragged else f"{most:,}"
-            raise Odd(f"the pages of the column {name!r} do not speak of {range_} values")
+            raise Odd(f"the pages of the column {name!r} do not hold {range_} values")
         if found[name].size > 2 * rows * _bytes_of(cell) + _BESIDE:
             raise Odd(f"the column {name!r} unpacks to {found[name].size:,} bytes, more than {rows:,} rows need")
 
@@ -223,14 +228,47 @@ def _column_of(found: Any, cell: Cell, rows: int) -> Any:
         return found.to_pylist()
     kind = np.dtype(cell.kind)
     chunks = [c if cell.width is None else c.flatten() for c in found.chunks]
-    pieces = [c.to_numpy(zero_copy_only=False) for c in chunks]
-    flat = np.concatenate([np.empty(0, kind), *pieces]).astype(kind, casting="safe", copy=False)
+    flat = np.concatenate([np.empty(0, kind), *(_unpacked(c, kind) for c in chunks)])
     if not cell.ragged:
         return flat.reshape((rows,) if cell.width is None else (rows, cell.width))
     lengths = [n for c in found.chunks for n in c.value_lengths().to_pylist()]
     if len(lengths) != rows or sum(lengths) != len(flat):
         raise ValueError(f"its lists are not those of {rows} rows")
     return np.split(flat, np.cumsum(lengths)[:-1]) if rows else []
+
+
+# --- arrays of Arrow around those of numpy, and back. By their buffers: `pyarrow.array` and `to_numpy` load pandas
+# wherever that is installed, which takes longer than all that we load ourselves.
+
+
+def _packed(kind: Any, count: int, *buffers: Any) -> Any:
+    """An array of `count` values without nulls."""
+    pa, _ = pyarrow()
+    return pa.Array.from_buffers(kind, count, [None, *(pa.py_buffer(each) for each in buffers)])
+
+
+def _numbers(values: np.ndarray, cell: Cell, kind: Any) -> Any:
+    """An array of Arrow's type `kind` with the numbers of a column, `n`."""
+    values = np.ascontiguousarray(values.astype(cell.kind, casting="safe", copy=False))
+    return _packed(kind, len(values), np.packbits(values, bitorder="little") if values.dtype == bool else values)
+
+
+def _ends(values: Sequence[Sized]) -> np.ndarray:
+    """Where each begins if they stand one behind the other, and where the last one ends."""
+    return np.cumsum([0, *map(len, values)], dtype=np.int32)
+
+
+def _unpacked(array: Any, kind: np.dtype) -> np.ndarray:
+    """The values of an array of that kind (its type was looked at), `n`."""
+    if array.null_count:
+        raise ValueError("a value is missing")
+    if not len(array):
+        return np.empty(0, kind)
+    data = array.buffers()[1]
+    if kind.kind == "b":
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+        return bits[array.offset : array.offset + len(array)].astype(bool)
+    return np.frombuffer(data, kind, len(array), array.offset * kind.itemsize)
 
 
 def pyarrow() -> tuple[Any, Any]:

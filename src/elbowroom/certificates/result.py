@@ -45,54 +45,73 @@ class Certificates:
     """One certificate per input. `b` inputs of shape `*s`; sizes count the free features only.
 
     An input without a certificate has a region of no size: eps 0, corners at x, geomean 0. Those read from a file are
-    what the file states; `elbowroom.check` says which of it is true. How a field is declared: see
-    `elbowroom.certificates.schema`.
+    what the file states; `elbowroom.check` says which of it is true.
+
+    Attributes:
+        index: The inputs' numbers in the data set they come from, `b`.
+        status: "certified", "misclassified", "not_certified", "nonfinite" or "error", `b` texts.
+        message: Why there is no certificate, in words, `b` texts; empty where there is one.
+        ended: How the search of the region ended, `b` texts.
+        labels: The decisions, `b`; -1 where the specification is not about a label.
+        x: The inputs, `b x *s`.
+        eps: Half-widths (boxes), semi-axes (the other shapes), `b x *s`.
+        center: The region's centre, `b x *s`: x, except for boxes with unequal sides.
+        lower: The certified lower corner, for boxes along the axes, `b x *s`.
+        upper: The upper one.
+        basis: The directions of a rotated shape, `n x n`.
+        lowest: The domain's lower end, `b x *s` or `1 x *s`. Inputs lie in the domain, and boxes; other shapes are not
+            cut to it.
+        highest: The domain's upper end.
+        spec_rows: The specification, where it is not "the label stays", `b x t x k` or `1 x t x k`; see
+            `Specification`.
+        spec_offset: `b x t` or `1 x t`.
+        spec_group: `t`.
+        margins: The margins that `certify` proved, `b x g`.
+        capped: Features whose extent is at its cap, `b x *s`.
+        uniform: The uniform radius under the same bounds, `b`.
+        geomean: The paper's measure, (prod eps)^(1/n), `b`.
+        ratio: To the uniform region, per feature: exp((log_volume - uniform's) / n), `b`.
+        log_volume: Log of the region's volume, `b`.
+        seconds: Time spent, shared evenly by the inputs of a batch, `b`.
+        evaluations: Evaluations of the bounds, `b`.
+        gradients: Those with gradient, `b`.
+        gradient_rows: Margins differentiated, in all, `b`.
+        settings: How they were found; `network_hash`: of which network.
+        network: The network they are about.
+        missing: How many inputs of the run they were read from are still to be certified.
     """
 
-    # b: the inputs' numbers in the data set they come from
+    # How a field is declared: see `elbowroom.certificates.schema`.
     index: Tensor | None = column("int64", "b", role="identity", when="index")
     status: tuple[str, ...] = column("text", "b", role="claim", blank="error")
     message: tuple[str, ...] = column("text", "b", role="report", blank="")
-    ended: tuple[str, ...] = column("text", "b", role="report", blank="")  # how the search of the region ended
-    labels: Tensor = column("int64", "b", role="claim", blank=-1)  # b; -1 where the specification is not about a label
+    ended: tuple[str, ...] = column("text", "b", role="report", blank="")
+    labels: Tensor = column("int64", "b", role="claim", blank=-1)
     x: Tensor = column("float64", "b s", role="claim", blank="x")
-    # b x *s: half-widths (boxes), semi-axes (the other shapes)
     eps: Tensor = column("float64", "b s", role="claim")
-    # b x *s: the region's centre: x, but for boxes with unequal sides
     center: Tensor = column("float64", "b s", role="claim", blank="x")
-    # b x *s: the certified corners, for boxes along the axes
     lower: Tensor | None = column("float64", "b s", role="claim", blank="x", when="boxes")
     upper: Tensor | None = column("float64", "b s", role="claim", blank="x", when="boxes")
-    # n x n: the directions of a rotated shape
     basis: Tensor | None = column("float64", "n n", role="claim", when="basis")
-    # b or 1 x *s: the domain's ends. Inputs lie in it, and boxes; other shapes are not cut to it
     lowest: Tensor | None = column("float64", "1|b s", role="claim", blank=-math.inf, when="domain", span=NUMBERS)
     highest: Tensor | None = column("float64", "1|b s", role="claim", blank=math.inf, when="domain", span=NUMBERS)
-    # b or 1 x t x k: the specification, where it is not "the label stays"
     spec_rows: Tensor | None = column("float64", "1|b t k", role="claim", when="specification")
     spec_offset: Tensor | None = column("float64", "1|b t", role="claim", when="specification")
     spec_group: Tensor | None = column("int64", "t", role="claim", when="specification")
-    # b x g: the margins that `certify` proved
     margins: Tensor = column("float64", "b g", role="report", span=FINITE)
-    # b x *s: features whose extent is at its cap
     capped: Tensor = column("bool", "b s", role="report", blank=False)
-    # b: the uniform radius under the same bounds
     uniform: Tensor = column("float64", "b", role="report", show=".4g", span=NOT_NEGATIVE)
-    # b: the paper's measure, (prod eps)^(1/n)
     geomean: Tensor = column("float64", "b", role="claim", show=".4g", span=NOT_NEGATIVE)
-    # b: to the uniform region, per feature: exp((log_volume - uniform's) / n)
     ratio: Tensor = column("float64", "b", role="report", show=".3f", span=NOT_NEGATIVE)
     log_volume: Tensor = column("float64", "b", role="claim", blank=-math.inf, span=(-math.inf, sys.float_info.max))
-    # b: time spent, shared evenly by the inputs of a batch
     seconds: Tensor = column("float64", "b", role="report", show=".3g", span=NOT_NEGATIVE)
-    # b: evaluations of the bounds, those with gradient, and margins differentiated, in all
     evaluations: Tensor = column("int64", "b", role="report")
     gradients: Tensor = column("int64", "b", role="report")
     gradient_rows: Tensor = column("int64", "b", role="report")
 
-    settings: dict[str, Any] = field(default_factory=dict)  # how they were found; `network_hash`: of which network
-    network: Network | None = field(default=None, repr=False)  # the network they speak of
-    missing: int = 0  # inputs of the run they were read from that are still to be certified
+    settings: dict[str, Any] = field(default_factory=dict)
+    network: Network | None = field(default=None, repr=False)
+    missing: int = 0
 
     def __len__(self) -> int:
         return len(self.status)
@@ -127,17 +146,41 @@ class Certificates:
         return text + ")"
 
     def number(self, row: int) -> int:
-        """The number by which people know the input of a row: its number in the data set, if it came from one."""
+        """The number by which people know the input of a row: its number in the data set, if it came from one.
+
+        Args:
+            row: The row, counted from 0.
+
+        Returns:
+            That number.
+        """
         return row if self.index is None else int(self.index[row])
 
     def rows(self, first: int, last: int) -> Certificates:
-        """Those of the inputs `first` to `last - 1`."""
+        """The certificates of some inputs, in their order.
+
+        Args:
+            first: The first row.
+            last: The row after the last one.
+
+        Returns:
+            The certificates of the rows `first` to `last - 1`.
+        """
         return replace(sliced(self, first, last), missing=0)
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
-        """Writes a run: the network, the certificates and what they claim, into a folder (made if it is not there), in
-        place of the run that was there."""
-        # The store stands above: it reads and writes what is declared here. This is but the short way to it.
+        """Writes a run: the network, the certificates and what they claim, in place of the run that was there.
+
+        Args:
+            directory: The folder, made if it is not there.
+
+        Returns:
+            The folder.
+
+        Raises:
+            InputError: The certificates do not know their network or do not fit it, or the folder cannot be written.
+        """
+        # The store stands above: it reads and writes what is declared here. This is only the short way to it.
         from elbowroom.certificates.store import save_run
 
         return save_run(self, directory)
@@ -146,14 +189,31 @@ class Certificates:
     def load(cls, directory: str | os.PathLike[str]) -> Self:
         """Reads what `save` or a run over a data set wrote; of a run that is not complete, what is there (`missing`).
 
-        Never runs code from the files, and refuses by name what was changed in them.
+        Never runs code from the files.
+
+        Args:
+            directory: The run's folder.
+
+        Returns:
+            The certificates, as the files state them.
+
+        Raises:
+            InputError: There is no run, or something in its files is damaged, was changed or is unknown; the message
+                names it.
         """
         from elbowroom.certificates.store import load_run  # which stands above, as in `save`
 
         return load_run(directory, cls)
 
     def must_fit(self, net: Network) -> None:
-        """Raises an `InputError` that names the field whose type or shape is not what `net` and the others ask for."""
+        """Refuses certificates whose fields do not fit a network or each other.
+
+        Args:
+            net: The network.
+
+        Raises:
+            InputError: Names the field whose type or shape is not what `net` and the others ask for.
+        """
         sizes = sizes_of(net, self.spec_group)
         must_fit(self, sizes)
         for k, status in enumerate(self.status):
@@ -183,7 +243,7 @@ class Certificates:
                 raise InputError(f"settings: {name} cannot be {settings.get(name, 'missing')!r}")
         if self.lower is not None and settings["p"] != "inf":
             raise InputError(f"settings: p is {settings['p']!r}, but the regions are boxes")
-        # What the search called them is a report, but one that must not speak of another shape.
+        # What the search called them is a report, but one that must not be of another shape.
         if settings.get("region") not in [shape_name(settings["p"], self.basis is not None, tied) for tied in _TIED]:
             called = str(settings.get("region", "missing"))[:80]
             raise InputError(f"settings: region cannot be {called!r}: by its other fields, it is {self.shape}")

@@ -1,4 +1,4 @@
-"""A run on disk: one folder with a network and the certificates that speak of it.
+"""A run on disk: one folder with a network and the certificates that are about it.
 
     run.json                  what all certificates share (`claim`), what is to be done (`plan`), versions, a checksum
     network.elbowroom         the network, see `elbowroom.network.file`
@@ -14,7 +14,7 @@ A row's checksum is the sha256 of the digest of `claim` (which has the network's
 the settings, the sizes and digests of the shared arrays) followed by the row's own columns in the order of the file:
 numbers as 8 bytes each, little end first, booleans as one byte, text as its length in 8 bytes and its UTF-8, lists that
 differ in length as their length in 8 bytes and their numbers. Checksums find damage and careless changes. A forger can
-recompute them; what he cannot make is a proof, see `elbowroom.check`.
+recompute them, but cannot make a proof, see `elbowroom.check`.
 
 Which columns and arrays there are follows from how `Certificates` are declared, see `elbowroom.certificates.schema`,
 and from the claim: `sizes`, the parts that these certificates have (`has`), and digests of what all share (`shared`).
@@ -55,7 +55,7 @@ from elbowroom.network.graph import Network
 from elbowroom.version import __version__
 
 FORMAT, VERSION = "elbowroom-run", 4
-PART_BYTES = 1 << 28  # of numbers in one part at most, before compression, but for
+PART_BYTES = 1 << 28  # of numbers in one part at most, before compression, except for
 ROW_BYTES = 1 << 30  # one row, which is a part of its own if it must be
 _MOST_JSON = 1 << 25  # bytes of run.json
 HEADER, NETWORK, SHARED = "run.json", "network.elbowroom", "shared.npz"

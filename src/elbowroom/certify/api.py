@@ -65,29 +65,48 @@ def certify(
 ) -> Certificates:
     """The largest certified region around each input.
 
-    `x`: `b x *input_shape` (or one input), in the units the network was loaded for, or a data frame, whose columns are
-    matched by name with the network's features. `labels`: the decisions to certify, as numbers of outputs or names of
-    classes; default, what the network decides. `region`: the shape, `Box()` by default. `spec`: something other
-    than "the label stays". `bounds`: "adaptive", "combined", "quadratic", "simple", "fast" (intervals for the hidden
-    layers: for networks where the others take too long), or a function of your own from (network, input set,
-    specification) to margins. `margin`: "direct" or "logits" (the paper's). `solver`:
-    "sequential", "augmented-lagrangian" (the paper's), or a solver object. `domain`: (lowest, highest) valid input,
-    numbers or arrays; boxes are cut to it. `frozen`: booleans, or names: features that must not move (directions, for
-    `Oblique`). `importance`: positive weights of log eps. `max_eps`: the largest extent per feature; default, the
-    domain or 1000 uniform radii. All of these may be one number, or one per channel (the first axis), per feature, or
-    per feature and input.
-    `delta`: by how much margins must exceed zero; by default it is enough that they are proved to. `memory`: what the
-    work may take, in bytes or as "4GiB"; default, half of what is free. `batch`: how many inputs at a time; default,
-    what fits. `deployed`: "float32" to certify also the network as executed in float32 (see docs/soundness.md); inputs
-    are then rounded to float32. `precision`: in which the search runs, "float64" or "float32", which is faster; inputs
-    for which float32 does not do (a margin too small beside the outputs, extents too small beside the input) are then
-    searched in float64. The verdict is float64 in any case.
-    `prior`: certificates of other inputs, of the same network and kind of region: the search starts from their mean
-    shape. Regions of one network are so similar that this may save gradients, or give regions nearly as large without
-    any (`solver=er.Sequential(gradients=0)`).
+    `frozen`, `importance`, `max_eps` and the ends of `domain` may be one number, or one per channel (the first axis),
+    per feature, or per feature and input.
 
-    >>> certs = er.certify(net, x, domain=(0, 1))
-    >>> certs.status[0], certs.eps[0], certs.ratio[0]
+    Args:
+        net: The network, see `load`.
+        x: The inputs, `b x *input_shape` (or one input), in the units the network was loaded for; or a data frame,
+            whose columns are matched by name with the network's features.
+        labels: The decisions to certify, as numbers of outputs or names of classes; default, what the network decides.
+        region: The shape, `Box()` by default.
+        spec: Something other than "the label stays".
+        bounds: "adaptive", "combined", "quadratic", "simple", "fast" (intervals for the hidden layers: for networks
+            where the others take too long), or a function of your own from (network, input set, specification) to
+            margins.
+        margin: "direct" or "logits" (the paper's).
+        solver: "sequential", "augmented-lagrangian" (the paper's), or a solver object.
+        domain: (lowest, highest) valid input, numbers or arrays; boxes are cut to it.
+        frozen: Features that must not move (directions, for `Oblique`), as booleans or names.
+        importance: Positive weights of log eps.
+        max_eps: The largest extent per feature; default, the domain or 1000 uniform radii.
+        delta: By how much margins must exceed zero; by default it is enough that they are proved to.
+        device: Where to work; by default where `x` is.
+        memory: What the work may take, in bytes or as "4GiB"; default, half of what is free.
+        deployed: "float32" to certify also the network as executed in float32 (see docs/soundness.md); inputs are then
+            rounded to float32.
+        batch: How many inputs at a time; default, what fits.
+        precision: In which the search runs, "float64" or "float32", which is faster; inputs for which float32 is too
+            coarse (a margin too small compared with the outputs, extents too small compared with the input) are then
+            searched in float64. The verdict is float64 in any case.
+        prior: Certificates of other inputs, of the same network and kind of region: the search starts from their mean
+            shape. Regions of one network are so similar that this may save gradients, or give regions nearly as large
+            without any (`solver=er.Sequential(gradients=0)`).
+
+    Returns:
+        One certificate per input, in the order of `x`; an input without a region says why in `status` and `message`.
+
+    Raises:
+        InputError: An argument cannot be used as it is; the message names it.
+        UnsupportedError: The proof does not cover the network, or the model it was read from computes something else.
+
+    Example:
+        >>> certs = er.certify(net, x, domain=(0, 1))
+        >>> certs.status[0], certs.eps[0], certs.ratio[0]
     """
     started = time.perf_counter()
     shape_of, solver = _chosen(region, solver, delta, precision, batch)
@@ -146,7 +165,7 @@ def _fill(
     found: dict[str, Any], task: Task, points: Tensor, outputs: Tensor, chosen: Tensor, spec: Specification | None,
     space: Space, size: int, started: float,
 ) -> None:  # fmt: skip
-    """Writes what the task finds into the columns, `size` inputs at a time, fewer where memory does not suffice.
+    """Writes what the task finds into the columns, `size` inputs at a time, fewer where memory is not enough.
 
     `points`: `b x *input_shape`; `outputs`: `b x k`; `chosen`: `b`; `started`: when the work began.
     """
@@ -175,8 +194,8 @@ def _fill(
 def uncertified(
     net: Network, x: Tensor, labels: Tensor | None = None, group: Tensor | None = None, message: str = "", **told: Any
 ) -> Certificates:
-    """Certificates of inputs for which nothing is searched: their status is "error", and why is `message`. All else is
-    as `certify` has it that was told the same, whose refusals are made here as well.
+    """Certificates of inputs for which nothing is searched: their status is "error", and `message` says why.
+    All else is as in `certify` with the same arguments, and what it refuses is refused here.
 
     `x`: `b x *input_shape`, float64. `labels`: `b`. `group`: `t`, that of the inputs' own specifications, where these
     are not about labels. `told`: the arguments of `certify` that are the same for all inputs, every one of them.
@@ -249,7 +268,7 @@ def _as_executed(points: Tensor, space: Space) -> Tensor:
 def _smaller(size: int, device: torch.device) -> int:
     if size == 1:
         raise InputError(
-            f"the memory of {device} does not suffice for one input of this network; try a smaller memory=..., "
+            f"the memory of {device} is not enough for one input of this network; try a smaller memory=..., "
             'or bounds="fast"'
         )
     if device.type == "cuda":
@@ -277,7 +296,7 @@ def _mean_shape(prior: Certificates, net: Network, region: Region) -> Tensor:
     if not isinstance(prior, Certificates):
         raise InputError(f"prior must be Certificates of other inputs, got {type(prior).__name__}")
     if prior.settings.get("network_hash") != network_hash(net):
-        raise InputError("prior speaks of another network; its regions say nothing of this one's")
+        raise InputError("prior is about another network; its regions say nothing about this one's")
     if prior.settings.get("region") != region.name:
         raise InputError(f"prior holds regions of shape {prior.settings.get('region')}, not {region.name}")
     good = prior.certified & (prior.uniform > 0)

@@ -42,7 +42,7 @@ def largest_proved(
     while len(pending):
         part = whole.take(pending).scaled(x[pending], torch.exp2(-trial[pending]))
         found = prove(part, pending)
-        # A region too thin for float64 in some free feature is no region.
+        # A region too thin for float64 in some free feature is not a region.
         ok = passes(found) & ((part.half_widths() > 0) | ~free[pending]).all(1)
         good, bad = pending[ok], pending[~ok]
         margins[good], proved[good], refused[bad] = found[ok], trial[good], trial[bad]

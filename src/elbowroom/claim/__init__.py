@@ -1,1 +1,1 @@
-"""Plain data that search, proof, files and VNN-LIB all speak of: where an input may be, and what must hold there."""
+"""Plain data that search, proof, files and VNN-LIB all use: where an input may be, and what must hold there."""

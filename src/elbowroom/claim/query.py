@@ -25,9 +25,13 @@ LARGEST = Fraction(sys.float_info.max)
 
 @dataclass(frozen=True)
 class Literal:
-    """`sum_j c_j Y_j + offset <= 0`; `terms`: pairs (j, c_j), by j, each c_j a float64 that is not 0.
+    """`sum_j c_j Y_j + offset <= 0`.
 
     `<` is read as `<=`: more is unsafe then, and a counterexample must keep clear of the border anyway.
+
+    Attributes:
+        terms: Pairs (j, c_j), by j, each c_j a float64 that is not 0.
+        offset: The constant.
     """
 
     terms: tuple[tuple[int, Fraction], ...]
@@ -35,10 +39,20 @@ class Literal:
 
     @staticmethod
     def of(terms: Sequence[tuple[int, Fraction]], offset: Fraction) -> Literal:
-        """Where a coefficient is no float64, such as 0.1, all are multiplied by a number that makes them integers.
+        """The literal of these numbers; where a coefficient is not a float64, such as 0.1, all are scaled to integers.
 
         Rounding one would change the literal, and which way depends on the sign of an output. What is left, numbers
-        with more than 53 bits beside each other, is refused.
+        with more than 53 bits next to each other, is refused.
+
+        Args:
+            terms: Pairs (j, c_j) in any order.
+            offset: The constant.
+
+        Returns:
+            The literal.
+
+        Raises:
+            UnsupportedError: float64 cannot hold the numbers.
         """
         row = sorted((j, c) for j, c in terms if c)
         if not all(_is_float64(c) for _, c in row):
@@ -53,7 +67,12 @@ class Literal:
 
 @dataclass(frozen=True)
 class Side:
-    """Where an input's interval ends; `open`: without its end."""
+    """Where an input's interval ends.
+
+    Attributes:
+        value: The end.
+        open: Whether the interval is without it.
+    """
 
     value: Fraction
     open: bool = False
@@ -63,7 +82,11 @@ class Side:
 class Case:
     """A box of inputs, and the clauses: outputs are unsafe where all literals of some clause hold.
 
-    `low`, `high`: one end per input, flat and row-major; no interval is empty.
+    Attributes:
+        low: One end per input, flat and row-major.
+        high: The other ends; no interval is empty.
+        clauses: Literals, clause by clause.
+        n_outputs: How many outputs there are.
     """
 
     low: tuple[Side, ...]
@@ -82,10 +105,16 @@ class Case:
         return _column([at_least(s.value) for s in self.high])
 
     def around(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The smallest box of float64 numbers that surely holds a point of the case near `x`: corners, `n` each.
+        """The smallest box of float64 numbers that surely holds a point of the case near a point.
 
-        Both are the point itself, moved into the case's box, but for inputs in whose interval no float64 lies, as with
-        `X_0 = 0.1`: there they are the two neighbours around the interval.
+        Both corners are the point itself, moved into the case's box, except for inputs in whose interval no float64
+        lies, as with `X_0 = 0.1`: there they are the two neighbours around the interval.
+
+        Args:
+            x: The point, `n`.
+
+        Returns:
+            Lower and upper corner, `n` each.
         """
         low = _column([_strictly(at_least(s.value), s, math.inf) for s in self.low])
         high = _column([_strictly(at_most(s.value), s, -math.inf) for s in self.high])
@@ -97,6 +126,15 @@ class Case:
         """What must hold on the whole box for "holds": in each clause one literal is false.
 
         The float64 rows are exact; offsets are rounded down, so that nothing easier is proved.
+
+        Args:
+            n_outputs: How many outputs the network has.
+
+        Returns:
+            The specification, a group for each clause.
+
+        Raises:
+            InputError: The case is about another number of outputs.
         """
         self._must_have(n_outputs)
         literals = [literal for clause in self.clauses for literal in clause]
@@ -105,7 +143,18 @@ class Case:
         return Specification(self._rows(literals)[None], offset[None], torch.tensor(group))
 
     def violation(self, clause: int, n_outputs: int) -> Specification:
-        """What a counterexample must satisfy, as a specification: every literal of the clause holds, strictly."""
+        """What a counterexample must satisfy, as a specification: every literal of a clause holds, strictly.
+
+        Args:
+            clause: The clause, counted from 0.
+            n_outputs: How many outputs the network has.
+
+        Returns:
+            The specification.
+
+        Raises:
+            InputError: The case is about another number of outputs.
+        """
         self._must_have(n_outputs)
         literals = self.clauses[clause]
         offset = _column([-at_least(literal.offset) for literal in literals])
@@ -120,12 +169,18 @@ class Case:
 
     def _must_have(self, n_outputs: int) -> None:
         if n_outputs != self.n_outputs:
-            raise InputError(f"the query speaks of {self.n_outputs} outputs, the network has {n_outputs}")
+            raise InputError(f"the query has {self.n_outputs} outputs, the network has {n_outputs}")
 
 
 @dataclass(frozen=True)
 class Query:
-    """A disjunction: the query is answered "sat" (violated) if one of its cases is."""
+    """A disjunction: the query is answered "sat" (violated) if one of its cases is.
+
+    Attributes:
+        cases: The cases.
+        n_inputs: How many inputs there are.
+        n_outputs: How many outputs there are.
+    """
 
     cases: tuple[Case, ...]
     n_inputs: int
@@ -138,17 +193,36 @@ class Query:
         return all(l.offset == 0 and len(l.terms) == 2 and l.terms[0][1] == -l.terms[1][1] for l in literals)
 
     def must_fit(self, net: Network) -> None:
-        """Raises an `InputError` unless the network has as many inputs and outputs."""
+        """Refuses a network that the query is not about.
+
+        Args:
+            net: The network.
+
+        Raises:
+            InputError: It has another number of inputs or outputs.
+        """
         for what, mine, theirs in (
             ("inputs", self.n_inputs, net.n_inputs),
             ("outputs", self.n_outputs, net.n_outputs),
         ):
             if mine != theirs:
-                raise InputError(f"the query speaks of {mine} {what}, the network has {theirs}")
+                raise InputError(f"the query has {mine} {what}, the network has {theirs}")
 
 
 def box_query(lower: Tensor, upper: Tensor, spec: Specification) -> Query:
-    """The query whose answer is "holds" if `spec`, for one input, holds on the box; all numbers are taken as exact."""
+    """The query whose answer is "holds" if a specification holds on a box; all numbers are taken as exact.
+
+    Args:
+        lower: The lower corner, of the input's shape.
+        upper: The upper corner.
+        spec: What must hold, for one input.
+
+    Returns:
+        The query, of one case.
+
+    Raises:
+        InputError: The corners are not those of a box, or the specification is for several inputs.
+    """
     low, high = (t.to(torch.float64).flatten().tolist() for t in (lower, upper))
     if len(low) != len(high) or not all(-math.inf < a <= b < math.inf for a, b in zip(low, high)):
         raise InputError("a query needs finite corners of one shape, lower <= upper")
@@ -165,13 +239,24 @@ def box_query(lower: Tensor, upper: Tensor, spec: Specification) -> Query:
 
 
 def as_region(net: Network, case: Case) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """A case's box for `certify`: its midpoint as `x` and the box itself as `domain`, of the network's input shape.
+    """A case's box for `certify`.
 
-    >>> x, domain = as_region(net, case)
-    >>> certs = er.certify(net, x, domain=domain, spec=case.specification(net.n_outputs))
+    Args:
+        net: The network.
+        case: The case.
+
+    Returns:
+        The box's midpoint as `x`, and the box itself as `domain`, of the network's input shape.
+
+    Raises:
+        InputError: The case is about another number of inputs.
+
+    Example:
+        >>> x, domain = as_region(net, case)
+        >>> certs = er.certify(net, x, domain=domain, spec=case.specification(net.n_outputs))
     """
     if len(case.low) != net.n_inputs:
-        raise InputError(f"the query speaks of {len(case.low)} inputs, the network has {net.n_inputs}")
+        raise InputError(f"the query has {len(case.low)} inputs, the network has {net.n_inputs}")
     lower, upper = (t.reshape(net.input_shape) for t in (case.lower, case.upper))
     return torch.minimum(torch.maximum(lower / 2 + upper / 2, lower), upper), (lower, upper)
 

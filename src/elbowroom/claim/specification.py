@@ -22,10 +22,14 @@ from elbowroom.network.graph import DECISIONS, Network
 
 @dataclass(frozen=True, eq=False)
 class Specification:
-    """`rows`: `b x t x k` (or `1 x t x k`), `offset`: `b x t` (or `1 x t`), `group`: `t`, the conjunct of each row.
+    """What must hold of the outputs z: in every group, some row has `rows . z + offset > 0`.
 
-    Groups are numbered 0 to g-1, each with at least one row. `decision`: which output decides, where the rows speak of
-    decisions: such a specification is for networks that decide so.
+    Attributes:
+        rows: `b x t x k` (or `1 x t x k`, for all inputs alike).
+        offset: `b x t` (or `1 x t`).
+        group: The group of each row, `t`; groups are numbered 0 to g-1, each with at least one row.
+        decision: Which output decides, "max" or "min", where the rows are about decisions: such a specification is for
+            networks that decide so.
     """
 
     rows: Tensor
@@ -52,7 +56,14 @@ class Specification:
         return int(self.group.max()) + 1 if len(self.group) else 0
 
     def reduce(self, values: Tensor) -> Tensor:
-        """From a bound per row (`b x t`) to one per group (`b x g`): the best of its rows."""
+        """From a bound per row to one per group: the best of its rows.
+
+        Args:
+            values: `b x t`.
+
+        Returns:
+            `b x g`.
+        """
         if self.n_groups == len(self.group):  # one row each: only the order may differ
             return values[:, torch.argsort(self.group)] if not self._in_order else values
         groups = self.group.expand_as(values)
@@ -64,17 +75,39 @@ class Specification:
         return bool((self.group == torch.arange(len(self.group), device=self.group.device)).all())
 
     def margins(self, outputs: Tensor) -> Tensor:
-        """The groups' values at given outputs (`b x k`): the specification holds where all are positive."""
+        """The groups' values at given outputs: the specification holds where all are positive.
+
+        Args:
+            outputs: `b x k`.
+
+        Returns:
+            `b x g`.
+        """
         return self.reduce((self.rows @ outputs[..., None]).squeeze(-1) + self.offset)
 
     def cast(self, dtype: torch.dtype, device: torch.device | str) -> Specification:
-        """In another type or place; constants to autograd."""
+        """The specification in another type or place; constants to autograd.
+
+        Args:
+            dtype: The type of rows and offsets.
+            device: Where they are.
+
+        Returns:
+            The cast.
+        """
         rows, offset = (recordable(t.detach().to(device=device, dtype=dtype)) for t in (self.rows, self.offset))
         return Specification(rows, offset, self.group.to(device=device), self.decision)
 
     def check_fits(self, batch: int, net: Network) -> None:
-        """Raises an `InputError` unless the rows are over the network's outputs, of `batch` inputs or shared by all,
-        and about its way to decide."""
+        """Refuses a network that the specification is not for.
+
+        Args:
+            batch: How many inputs there are; rows are for each of them, or shared by all.
+            net: The network.
+
+        Raises:
+            InputError: The rows are not over its outputs, or not about its way to decide.
+        """
         if self.rows.shape[0] not in (1, batch) or self.rows.shape[2] != net.n_outputs:
             raise InputError(
                 f"the specification has rows of shape {tuple(self.rows.shape)}; it must be for {batch} inputs "
@@ -99,7 +132,14 @@ class Specification:
         return bool(two.all()) and bool((self.offset == 0).all())
 
     def part(self, index: Tensor) -> Specification:
-        """The specification of some inputs of the batch."""
+        """The specification of some inputs of the batch.
+
+        Args:
+            index: Their positions, `m`.
+
+        Returns:
+            Their specification; a shared one is the same.
+        """
         if self.rows.shape[0] == 1:
             return self
         return Specification(self.rows[index], self.offset[index], self.group, self.decision)
@@ -107,7 +147,19 @@ class Specification:
 
 @in_own_modes
 def label_stays(labels: Tensor, n_classes: int, decision: str = "max") -> Specification:
-    """`z_label - z_j > 0` for every other class j (`z_j - z_label` where the smallest output decides)."""
+    """`z_label - z_j > 0` for every other class j (`z_j - z_label` where the smallest output decides).
+
+    Args:
+        labels: The decisions, `b`, whole numbers.
+        n_classes: How many outputs the network has.
+        decision: "max" or "min", as the network decides.
+
+    Returns:
+        The specification, with a group for each other class.
+
+    Raises:
+        InputError: These are not labels of so many classes.
+    """
     check_labels(labels, n_classes)
     _check_decision(decision)
     classes = torch.arange(n_classes, device=labels.device)
@@ -119,9 +171,18 @@ def label_stays(labels: Tensor, n_classes: int, decision: str = "max") -> Specif
 
 @in_own_modes
 def label_in(allowed: Iterable[int], n_classes: int, decision: str = "max") -> Specification:
-    """The decision stays within the set `allowed`: every class outside loses against one of them.
+    """The decision stays within a set: every class outside loses against one of its members.
 
-    `decision`: "max" or "min", as the network decides; refused of a network that decides otherwise.
+    Args:
+        allowed: The set, as numbers of classes.
+        n_classes: How many outputs the network has.
+        decision: "max" or "min", as the network decides; refused for a network that decides otherwise.
+
+    Returns:
+        The specification, one for all inputs.
+
+    Raises:
+        InputError: The set is empty, holds every class, or something that is not a class.
     """
     members = _class_numbers(allowed)
     _check_decision(decision)
@@ -139,7 +200,18 @@ def label_in(allowed: Iterable[int], n_classes: int, decision: str = "max") -> S
 
 @in_own_modes
 def linear_specification(rows: Any, offset: Any = None) -> Specification:
-    """`rows @ z + offset > 0`; `rows`: `t x k` for all inputs alike, or `b x t x k`; `offset`: `t` or `b x t`."""
+    """`rows @ z + offset > 0`, every row of it.
+
+    Args:
+        rows: `t x k` for all inputs alike, or `b x t x k`.
+        offset: `t` or `b x t`; zero by default.
+
+    Returns:
+        The specification.
+
+    Raises:
+        InputError: These are not finite numbers, or do not fit together.
+    """
     rows = _numbers(rows, "rows")
     rows = rows[None] if rows.dim() == 2 else rows
     if rows.dim() != 3:
@@ -159,9 +231,17 @@ def linear_specification(rows: Any, offset: Any = None) -> Specification:
 
 @in_own_modes
 def outputs_within(outputs: Tensor, tol: Any) -> Specification:
-    """Every output stays within `tol` of its value `outputs` (`b x k`): two rows per output (regression).
+    """Every output stays within a tolerance of its value (regression): two rows per output.
 
-    `tol`: a number, or one per output (`k`), or one per input and output (`b x k`).
+    Args:
+        outputs: The values, `b x k`.
+        tol: A number, or one per output (`k`), or one per input and output (`b x k`).
+
+    Returns:
+        The specification.
+
+    Raises:
+        InputError: A tolerance is not positive and finite, or there is not one for each output.
     """
     if not isinstance(outputs, Tensor) or outputs.dim() != 2:
         raise InputError(f"outputs must be a tensor of shape (b, k), got {getattr(outputs, 'shape', outputs)!r}")

@@ -15,6 +15,7 @@ from elbowroom.commands.export_vnnlib import export_vnnlib
 from elbowroom.commands.flags import flags_of
 from elbowroom.commands.reproduce import reproduce
 from elbowroom.commands.show import show
+from elbowroom.commands.start import load_torch
 from elbowroom.commands.status import status
 from elbowroom.commands.train import train
 from elbowroom.commands.verify import verify
@@ -60,6 +61,7 @@ def _command(function: Callable[..., int | None]) -> None:
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> None:
         try:
+            load_torch()
             code = function(*arguments, **options)
         except ElbowroomError as error:
             typer.echo(f"elbowroom: {as_flags(str(error), flags)}", err=True)

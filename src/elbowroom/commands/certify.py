@@ -55,10 +55,10 @@ def certify(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.", rich_help_panel=OUTPUT)] = False,
 ) -> int:
-    """Certify a whole data set into a folder, part by part; it may be interrupted and gone on with at any time.
+    """Certify a whole data set into a folder, part by part; it may be interrupted and resumed at any time.
 
     Exit status 0: all inputs are done; 1: they are, but not one could be tried (unreadable, no finite numbers);
-    2: something is wrong; 130: interrupted in good order.
+    2: something is wrong; 130: interrupted cleanly.
     """
     from elbowroom.certificates.store import HEADER
     from elbowroom.report.plain import print_json
@@ -73,17 +73,17 @@ def certify(
     out, told, where = _told(given, out, config)
     settings, own_network = settings_for(told, out, resume, where)
     if resume and not told.keys() & {"model", "data"} and not (out / HEADER).exists():
-        raise InputError(f"{out} holds no run to go on with; begin one: {_USAGE}")
+        raise InputError(f"{out} holds no run to resume; begin one: {_USAGE}")
     if settings.data is None or (settings.model is None and not own_network):
         raise InputError(f"give a model and data: {_USAGE}")
     settings = settings.settled()
     if own_network and not quiet and "data" not in told:
-        print(f"going on with {out}: its own network, and the data that it names, {settings.data}", file=sys.stderr)
+        print(f"resuming {out}: its own network, and the data that it names, {settings.data}", file=sys.stderr)
     net, data = opened(settings, out if own_network else None)
     watch = display(quiet)
     try:
         with on_signals(_STOPPING) as stop:
-            outcome = run_dataset(net, data, out, settings, resume=resume, watch=watch, stop=stop)
+            outcome = run_dataset(net, data, out, settings, resume=resume, watch=watch, stop=stop, sharing=True)
     except KeyboardInterrupt:
         print(f"elbowroom: stopped at once; finished parts are kept: {how_to_go_on(out)}", file=sys.stderr)
         return INTERRUPTED
@@ -103,7 +103,7 @@ def _status(complete: bool, summary: dict[str, Any], out: Path) -> int:
 
     if not complete:
         print(
-            f"elbowroom: stopped at {summary['done']:,} of {summary['inputs']:,} inputs, all saved; go on with: "
+            f"elbowroom: stopped at {summary['done']:,} of {summary['inputs']:,} inputs, all saved; resume with: "
             f"{how_to_go_on(out)}",
             file=sys.stderr,
         )

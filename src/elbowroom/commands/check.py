@@ -26,7 +26,7 @@ def check(
     given: dict[str, Any],
     network: Annotated[
         Path | None,
-        typer.Option(help="The .elbowroom file they must speak of; default: the run's own.", show_default=False),
+        typer.Option(help="The .elbowroom file they must be about; default: the run's own.", show_default=False),
     ] = None,
     arithmetic: Annotated[str, typer.Option(help="float64, or arb: slow, by python-flint.")] = "float64",
     deployed: Annotated[
@@ -45,9 +45,11 @@ def check(
     from elbowroom.report.plain import print_json
     from elbowroom.report.progress import Meter
     from elbowroom.runs.check import check_run
+    from elbowroom.runs.sharing import using_threads_for
 
     opened = Run.open(run)
-    with Meter(opened.plan.inputs, title="proving again", step="batch") as meter:
+    meter = Meter(opened.plan.inputs, title="proving again", step="batch")
+    with meter, using_threads_for(opened.network):
         outcome = check_run(opened, network, arithmetic, deployed, model, progress=meter.add, **given)
     code = EXIT_STATUS[outcome.verdict]
     if json:

@@ -13,6 +13,6 @@ def demo(
     seed: Annotated[int, typer.Option(help="Of the networks' training.", min=0, max=2**32 - 1)] = 0,
 ) -> None:
     """The whole story on embedded data: train two small networks, certify, compare, attack."""
-    from elbowroom.demo import run_demo
+    from elbowroom.demo.run import run_demo
 
     run_demo(out, seed=seed)

@@ -37,7 +37,7 @@ def reproduce(
         str, typer.Option(help="Only those whose names match, such as 'mnist-*,svhn-*'.", metavar="PATTERNS")
     ] = "*",
     minutes: Annotated[
-        float | None, typer.Option(help="Stop after so long; the same command goes on.", show_default=False, min=0)
+        float | None, typer.Option(help="Stop after so long; the same command resumes.", show_default=False, min=0)
     ] = None,
     figures: Annotated[bool, typer.Option(help="Draw figures too; tables alone need no matplotlib.")] = True,
     docs: Annotated[
@@ -47,7 +47,7 @@ def reproduce(
     """The paper's tables and figures, ours beside them. What is in the folder already is used again.
 
     Certificates are runs, OUT/runs/MODEL/WAY, which `elbowroom check`, `show` and `status` take. Exit status 0: all is
-    done; 2: something is wrong; 130: stopped in good order.
+    done; 2: something is wrong; 130: stopped cleanly.
     """
     from elbowroom.paper.bench import Stopped
     from elbowroom.paper.reproduce import reproduce_command
@@ -61,6 +61,6 @@ def reproduce(
         )  # fmt: skip
     except Stopped:
         folder = shlex.quote(str(out))
-        print(f"elbowroom: stopped; what is done is kept in {folder}, and the same command goes on", file=sys.stderr)
+        print(f"elbowroom: stopped; what is done is kept in {folder}, and the same command resumes", file=sys.stderr)
         return INTERRUPTED
     return 0

@@ -6,7 +6,7 @@ from elbowroom.commands.flags import Json, RunFolder
 
 
 def status(run: RunFolder, json: Json = False) -> None:
-    """How far a run is, whether it is running, and how to go on with it."""
+    """How far a run is, whether it is running, and how to resume it."""
     from elbowroom.certificates.store import Run
     from elbowroom.report.plain import print_json
     from elbowroom.report.runs import show_status

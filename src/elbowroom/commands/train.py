@@ -57,8 +57,9 @@ def train(
     from elbowroom.machine.device import usable_device
     from elbowroom.network.file import SUFFIX, save_network
     from elbowroom.report.progress import Meter
+    from elbowroom.training.adversary import PGD, accuracy_under
+    from elbowroom.training.models import ACTIVATIONS
     from elbowroom.training.sets import as_network, training_data
-    from elbowroom.training.train import ACTIVATIONS, PGD, accuracy_under
     from elbowroom.training.train import train as fit
 
     if out.suffix != SUFFIX:

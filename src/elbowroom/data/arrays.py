@@ -66,7 +66,7 @@ def open_npy(path: Path, input_shape: Sequence[int] | None) -> Dataset:
     except _DAMAGE as error:
         raise InputError(f"{path} is damaged, or no .npy file: {one_line(error)}") from None
     if head.offset + head.n_bytes != size:
-        raise InputError(f"{path} has {size} bytes; its header speaks of {head.offset + head.n_bytes}")
+        raise InputError(f"{path} has {size} bytes; its header states {head.offset + head.n_bytes}")
     _must_be_inputs(head.dtype, head.shape, f"{path}")
     shape = seen_as(head.shape[1:], input_shape, f"{path}")
     content = digest({"npy": hash_files([path]), "shape": shape})
@@ -100,7 +100,7 @@ def read_npz(path: Path, key: str) -> np.ndarray:
             with archive.open(entry) as file:
                 head = _header(file)
                 if head.offset + head.n_bytes != entry.file_size:
-                    stated = f"its header speaks of {head.offset + head.n_bytes}"
+                    stated = f"its header states {head.offset + head.n_bytes}"
                     raise InputError(f"{path}: the array {key!r} has {entry.file_size} bytes; {stated}")
                 data = bytearray(file.read())
     except InputError:
@@ -125,11 +125,11 @@ def labels_of(array: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...
         try:
             array = np.char.decode(array, "utf-8")
         except UnicodeDecodeError:
-            raise InputError(f"{where}: the labels are no UTF-8 text") from None
+            raise InputError(f"{where}: the labels are not UTF-8 text") from None
     try:
         texts = [str(value) for value in array.tolist()]
-    except ValueError:  # text of four bytes a letter, where some are no letters
-        raise InputError(f"{where}: the labels are no text") from None
+    except ValueError:  # text of four bytes a letter, where some are not letters
+        raise InputError(f"{where}: the labels are not text") from None
     return number_labels(texts, where)
 
 

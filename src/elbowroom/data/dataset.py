@@ -114,7 +114,8 @@ class Rows:
     scale: float = 1.0
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        return self.array[indices].astype(np.float64) / self.scale
+        rows: np.ndarray = self.array[indices].astype(np.float64) / self.scale
+        return rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +174,7 @@ def seen_as(found: Shape, wanted: Sequence[int] | None, where: str) -> Shape:
     if not keeps_axes(found, shape):
         raise InputError(
             f"{where}: one input has the shape {found}; as {shape} its values would be mixed up. Leave "
-            "`input_shape` out: channels are turned round where the model has them at the other end"
+            "`input_shape` out: channels are transposed where the model has them at the other end"
         )
     return shape
 
@@ -206,5 +207,5 @@ def _is_number(text: str) -> bool:
 def _class_number(text: str, index: int, where: str) -> int:
     whole = text.partition(".")[0] if _WHOLE.fullmatch(text) else ""
     if not whole or len(whole) > 20 or int(whole) >= _MOST_LABEL:
-        raise InputError(f"{where}: input {index} has the label {text}, which is no class number (0, 1, 2, ...)")
+        raise InputError(f"{where}: input {index} has the label {text}, which is not a class number (0, 1, 2, ...)")
     return int(whole)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -36,6 +37,11 @@ class Dataset:
     @property
     def n_classes(self) -> int:
         return int(max(self.y_train.max(), self.y_test.max())) + 1
+
+    def to(self, device: torch.device) -> Self:
+        """The same data on a device."""
+        parts = {name: getattr(self, name).to(device) for name in ("x_train", "y_train", "x_test", "y_test")}
+        return replace(self, **parts)
 
     def __repr__(self) -> str:
         sizes = f"{len(self.x_train)} train, {len(self.x_test)} test"

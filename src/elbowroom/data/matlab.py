@@ -102,7 +102,7 @@ def _array(data: memoryview, names: Sequence[str]) -> tuple[str, np.ndarray | No
         return name, None
     (flag,) = struct.unpack_from("<I", flags)
     if flag & 0xFF not in _CLASSES or flag & _COMPLEX:
-        raise _Damaged(f"{name} is no array of real numbers")
+        raise _Damaged(f"{name} is not an array of real numbers")
     kind, numbers, _ = _element(data, position)
     stored = _NUMBERS.get(kind)
     if stored is None:

@@ -25,18 +25,27 @@ def open_data(
     key: str | None = None,
     features: Sequence[str] | None = None,
 ) -> Dataset:
-    """Opens what `text` names.
+    """Opens a data set.
 
-    - `digits`, which comes with scikit-learn, or a set under `data_dir`: `mnist:test`, `mnist:train`, `fashion-mnist`,
-      `svhn`, `cifar10`; without a split, the test images. Pixels are float64 in [0, 1], images `c x h x w`.
-    - FILE.npy: inputs `n x *shape` as they are. FILE.npz: inputs and labels named x and y, X and Y, inputs and labels,
-      data and target, or as `key` says: "inputs" or "inputs,labels".
-    - FILE.csv, FILE.parquet: a row per input; `label_column`, `feature_columns`: see `elbowroom.data.tables`.
-    - a folder of images, the classes in sub-folders; pixels are float64 in [0, 1].
+    Args:
+        text: What to open. `digits`, which comes with scikit-learn, or a set under `data_dir`: `mnist:test`,
+            `mnist:train`, `fashion-mnist`, `svhn`, `cifar10`; without a split, the test images. FILE.npy: inputs `n x
+            *shape` as they are. FILE.npz: inputs and labels. FILE.csv, FILE.parquet: a row per input. A folder of
+            images, the classes in sub-folders. Pixels are float64 in [0, 1], images `c x h x w`. The name of a set
+            comes before a file of the same name; write ./digits for a file called digits.
+        data_dir: Where the files of named sets are.
+        label_column: Of a table, see `elbowroom.data.tables`.
+        feature_columns: Of a table, likewise.
+        input_shape: How to see one input whose values come as a row, or the reverse.
+        key: Of an .npz file, "inputs" or "inputs,labels": the names of its arrays, where these are not x and y, X and
+            Y, inputs and labels, or data and target.
+        features: The names that a model has for its features, if it has some: of a table those columns are taken.
 
-    `input_shape`: how to see one input whose values come as a row, or the reverse. `features`: the names that a model
-    has for its features, if it has some: of a table those columns are taken. A name of a set comes before a file of the
-    same name; write ./digits for a file called digits.
+    Returns:
+        The data set.
+
+    Raises:
+        InputError: There is no such set, file or folder, it cannot be read, or an option is not for its kind.
     """
     given = os.fspath(text)
     name, _, split = given.partition(":")
@@ -89,7 +98,7 @@ def _kind(given: str, name: str, path: Path) -> str:
         return "folder"
     if not is_file:
         known = ", ".join(["digits", *(f"{n}:{s}" for n, known in SETS.items() for s in known.splits)])
-        raise InputError(f"{given!r} is no file, no folder and no known set; known sets: {known}")
+        raise InputError(f"{given!r} is neither a file, a folder nor a known set; known sets: {known}")
     if ending in TABLES:
         return "table"
     if ending in (".npy", ".npz"):

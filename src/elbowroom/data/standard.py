@@ -137,20 +137,21 @@ def read_idx(path: Path, n_axes: int) -> np.ndarray:
         with gzip.open(path) if packed else open(path, "rb") as file:
             head = file.read(head_size)
             if len(head) < head_size or head[:4] != bytes((0, 0, 8, n_axes)):
-                raise InputError(f"{path} is no idx file of bytes with {n_axes} axes: it starts with {head[:4].hex()}")
+                start = head[:4].hex()
+                raise InputError(f"{path} is not an idx file of bytes with {n_axes} axes: it starts with {start}")
             shape = struct.unpack(f">{n_axes}I", head[4:])
             n_bytes = math.prod(shape)
             if packed:
                 refuse_bomb(path, n_bytes, _SMALLER)
             elif head_size + n_bytes != file_size(path):
                 stated = head_size + n_bytes
-                raise InputError(f"{path} has {file_size(path)} bytes; its header speaks of {stated}")
+                raise InputError(f"{path} has {file_size(path)} bytes; its header states {stated}")
             data = file.read(n_bytes + 1)  # one more, to see the end and have the sum checked
     except (OSError, EOFError, zlib.error, MemoryError) as error:
         raise InputError(f"{path} is damaged or cut short: {one_line(error)}") from None
     if len(data) != n_bytes:
         more = "more" if len(data) > n_bytes else f"only {len(data)}"
-        raise InputError(f"{path}: its header speaks of {n_bytes} bytes, but there are {more}")
+        raise InputError(f"{path}: its header states {n_bytes} bytes, but there are {more}")
     return np.frombuffer(bytearray(data), np.uint8).reshape(shape)
 
 
@@ -174,7 +175,7 @@ def _read_cifar(paths: Sequence[Path]) -> Pixels:
     for path in paths:
         data = np.frombuffer(read_bytes(path), np.uint8)
         if len(data) % record:
-            raise InputError(f"{path} has {len(data)} bytes, which is no multiple of the {record} of one image")
+            raise InputError(f"{path} has {len(data)} bytes, which is not a multiple of the {record} of one image")
         parts.append(data.reshape(-1, record))
     rows = np.concatenate(parts)
     return np.ascontiguousarray(rows[:, 1:]).reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64)

@@ -21,7 +21,7 @@ LABEL_COLUMNS = ("label", "target", "class", "y")
 _INDEX_COLUMNS = ("", "__index_level_0__")  # what pandas calls the index it writes beside the data
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _BLOCK = 1 << 24  # bytes of a CSV file at a time; a row must fit
-_MOST_TEXTS = 10_000  # entries of a CSV file that are no numbers and are kept for messages
+_MOST_TEXTS = 10_000  # entries of a CSV file that are not numbers and are kept for messages
 
 
 def open_table(
@@ -120,7 +120,7 @@ def _refuse_columns(path: Path, names: Sequence[str], found: str | None = None) 
         )
 
 
-# The columns, how to load rows, how many there are, the labels, what is no number.
+# The columns, how to load rows, how many there are, the labels, what is not a number.
 Read = tuple[_Columns, Any, int, list[str | None] | None, "Texts | None"]
 
 
@@ -156,7 +156,7 @@ def _read_csv(path: Path, asked: _Wanted) -> Read:
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path} is no table of comma-separated values: {one_line(error)}") from None
+        raise InputError(f"{path} is not a table of comma-separated values: {one_line(error)}") from None
     values = np.concatenate([np.empty((0, len(features))), *blocks])
     if len(values):
         bad = np.flatnonzero(np.isnan(values).all(axis=0)).tolist()
@@ -166,7 +166,7 @@ def _read_csv(path: Path, asked: _Wanted) -> Read:
 
 @dataclass(eq=False)
 class Texts:
-    """Entries that are no numbers, by row and feature, the first ones of a file; called with both, says what is there
+    """Entries that are not numbers, by row and feature, the first ones of a file; called with both, says what is there
     and in which row below the names of the columns, counted from 1."""
 
     found: dict[tuple[int, int], str | None] = field(default_factory=dict)
@@ -185,11 +185,12 @@ class Texts:
 
 
 def _numbers(column: Any) -> np.ndarray:
-    """Text to float64, correctly rounded; NaN for what is no number."""
+    """Text to float64, correctly rounded; NaN for what is not a number."""
     compute = _arrow("pyarrow.compute")
     text = compute.utf8_trim_whitespace(column)
     numbers = compute.if_else(compute.match_substring_regex(text, _NUMBER), text, None)
-    return compute.cast(numbers, "float64").to_numpy(zero_copy_only=False)
+    parsed: np.ndarray = compute.cast(numbers, "float64").to_numpy(zero_copy_only=False)
+    return parsed
 
 
 def _refuse_numbers_as_names(path: Path, names: list[str]) -> None:
@@ -280,7 +281,7 @@ def _read_columns(path: Path, groups: Sequence[int], names: list[str], rows: int
     except (pa.ArrowException, OSError, ValueError, OverflowError, KeyError, MemoryError) as error:
         raise InputError(f"{path} cannot be read: {one_line(error)}") from None
     if table.num_rows != rows:
-        raise InputError(f"{path} is damaged: {table.num_rows} rows where its footer speaks of {rows}")
+        raise InputError(f"{path} is damaged: {table.num_rows} rows where its footer states {rows}")
     return table
 
 

@@ -62,7 +62,18 @@ def network_hash(net: Network) -> str:
 
 
 def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
-    """Writes the network into one file, parameters exact; returns its path. Read it with `load_network` or `load`."""
+    """Writes a network into one file, its parameters exact.
+
+    Args:
+        net: The network.
+        path: The file, by custom `.elbowroom`; read it with `load_network` or `load`.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        InputError: The network cannot be written, or the file.
+    """
     target = Path(path)
     arrays, nodes = {}, []
     names: set[str] = set()
@@ -102,7 +113,7 @@ def save_network(net: Network, path: str | os.PathLike[str]) -> Path:
 
 
 def about_hash(net: Network) -> str:
-    """Of what is no part of the network's hash: names, notes and origin, as its file holds them."""
+    """Of what is not part of the network's hash: names, notes and origin, as its file holds them."""
     return digest(_written_about(net.about))
 
 
@@ -150,7 +161,17 @@ def _printable(text: str) -> str:
 
 
 def load_network(path: str | os.PathLike[str]) -> Network:
-    """Reads what `save_network` wrote. Never runs code from the file; refuses what it does not know, by name."""
+    """Reads what `save_network` wrote. Never runs code from the file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The network; its hash is the one that the file states.
+
+    Raises:
+        InputError: The file is damaged, was changed, or holds something unknown; the message names it.
+    """
     source = Path(path)
     with Archive(source) as archive:
         where = f"{source}: {_GRAPH}"

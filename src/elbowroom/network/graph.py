@@ -80,9 +80,17 @@ class Node:
 class Graph:
     """Builds a `Network` node by node.
 
-    >>> g = Graph((2,))
-    >>> h = g.add(ReLU(), g.add(Linear(w1, b1), g.input))
-    >>> net = g.network(g.add(Linear(w2, b2), h))
+    Args:
+        input_shape: The shape of one input, without the batch axis.
+
+    Attributes:
+        nodes: The nodes so far.
+        input: The number of the input's node.
+
+    Example:
+        >>> g = Graph((2,))
+        >>> h = g.add(ReLU(), g.add(Linear(w1, b1), g.input))
+        >>> net = g.network(g.add(Linear(w2, b2), h))
     """
 
     def __init__(self, input_shape: Sequence[int]) -> None:
@@ -91,7 +99,19 @@ class Graph:
         self.input = 0
 
     def add(self, op: Operation, *inputs: int, name: str | None = None) -> int:
-        """Appends a node and returns its number."""
+        """Appends a node.
+
+        Args:
+            op: The operation.
+            *inputs: The numbers of the nodes it reads.
+            name: What to call it; by default its operation and number.
+
+        Returns:
+            The node's number.
+
+        Raises:
+            InputError: The operation does not fit what it reads.
+        """
         name = name or f"{op.name.lower()}_{len(self.nodes)}"
         node = _placed(op, tuple(inputs), self.nodes, name)
         if type(op) is Reshape:
@@ -102,7 +122,17 @@ class Graph:
     def network(
         self, output: int | None = None, decision: str = "max", about: About | None = None, source: Source | None = None
     ) -> Network:
-        """The network ending in node `output` (default: the last); nodes it does not need are dropped."""
+        """The network that ends in a node; nodes it does not need are dropped.
+
+        Args:
+            output: The number of that node, by default the last.
+            decision: "max" where the largest output decides, "min" where the smallest does.
+            about: Names and notes.
+            source: The model it was read from, to compare with.
+
+        Returns:
+            The network.
+        """
         last = len(self.nodes) - 1 if output is None else output
         if len(self.nodes[last].shape) != 1:
             last = self.add(Reshape((-1,)), last, name="flat_output")
@@ -125,7 +155,15 @@ class Graph:
         return Network(tuple(nodes), decision, about, source)
 
     def append(self, net: Network, at: int | None = None) -> int:
-        """Adds all of `net`, reading from node `at` (default: the input); returns its output's number."""
+        """Adds all of a network.
+
+        Args:
+            net: The network.
+            at: The node it reads, by default the input.
+
+        Returns:
+            The number of its output's node.
+        """
         numbers = [self.input if at is None else at]
         for node in net.nodes[1:]:
             numbers.append(self.add(node.op, *(numbers[j] for j in node.inputs), name=node.name))
@@ -135,10 +173,17 @@ class Graph:
 class Network:
     """A network as bounds see it: call it for the plain forward pass, `net(x)` with `x`: `b x *input_shape`.
 
-    `decision`: "max" where the largest output decides, "min" where the smallest does. `about`: names and notes.
-    `source`: the model it was read from, to compare with. Build one with `Graph`, `Network.chain` or `elbowroom.load`.
+    Build one with `Graph`, `Network.chain` or `elbowroom.load`. A network owns its numbers: parameters are copied in,
+    and every node is validated again, whoever built it.
 
-    A network owns its numbers: parameters are copied in, and every node is validated again, whoever built it.
+    Args:
+        nodes: In topological order, the input first.
+        decision: "max" where the largest output decides, "min" where the smallest does.
+        about: Names and notes.
+        source: The model it was read from, to compare with.
+
+    Raises:
+        InputError: The nodes do not make a network.
     """
 
     def __init__(
@@ -167,7 +212,16 @@ class Network:
 
     @classmethod
     def chain(cls, input_shape: Sequence[int], operations: Sequence[Operation], decision: str = "max") -> Network:
-        """A network in which each operation feeds the next."""
+        """A network in which each operation feeds the next.
+
+        Args:
+            input_shape: The shape of one input, without the batch axis.
+            operations: In their order.
+            decision: "max" where the largest output decides, "min" where the smallest does.
+
+        Returns:
+            The network.
+        """
         graph = Graph(input_shape)
         at = graph.input
         for op in operations:
@@ -214,6 +268,13 @@ class Network:
 
         Casts are kept, and compared with the parameters whenever they are used again: whoever reaches into a network
         and changes a number gets forward pass, hash and proof of the new one.
+
+        Args:
+            dtype: The parameters' type.
+            device: Where they are.
+
+        Returns:
+            The cast.
         """
         key = (dtype, torch.device(device))
         kept = self._casts.get(key)
@@ -233,7 +294,14 @@ class Network:
         return found
 
     def values(self, x: Tensor) -> list[Tensor]:
-        """Every node's value at `x`, in the parameters' own type: `x` must have it already."""
+        """Every node's value at an input.
+
+        Args:
+            x: `b x *input_shape`, in the parameters' own type.
+
+        Returns:
+            The values, `b x *shape` each, in the order of the nodes.
+        """
         out: list[Tensor] = [x]
         for node in self.nodes[1:]:
             out.append(node.op(*(out[j] for j in node.inputs)))
@@ -253,9 +321,15 @@ class Network:
         return self.cast(dtype, x.device).values(x.to(dtype))[-1]
 
     def must_agree(self, x: Tensor) -> None:
-        """Raises `UnsupportedError` where the model it was read from gives something else at `x`, `b x *input_shape`.
+        """Compares the network with the model it was read from.
 
-        Without its model (a file of ours, a network built by hand), or without inputs, there is nothing to compare.
+        Without its model (a network file, a network built by hand), or without inputs, there is nothing to compare.
+
+        Args:
+            x: Where, `b x *input_shape`.
+
+        Raises:
+            UnsupportedError: The model gives something else there.
         """
         if self.source is None or not len(x):
             return
@@ -264,7 +338,14 @@ class Network:
             raise UnsupportedError(difference)
 
     def decide(self, outputs: Tensor) -> Tensor:
-        """The class that `outputs` (`b x k`) stand for."""
+        """The classes that outputs stand for.
+
+        Args:
+            outputs: `b x k`.
+
+        Returns:
+            The classes' numbers, `b`.
+        """
         return outputs.argmax(-1) if self.decision == "max" else outputs.argmin(-1)
 
     def __repr__(self) -> str:

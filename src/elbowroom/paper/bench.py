@@ -25,8 +25,9 @@ from elbowroom.network.file import load_network, save_network
 from elbowroom.network.graph import Network
 from elbowroom.paper.models import TAU, Model, Recipe, Size
 from elbowroom.report.progress import Meter
+from elbowroom.training.adversary import PGD, accuracy_under
 from elbowroom.training.sets import as_network, training_data
-from elbowroom.training.train import PGD, accuracy_under, train
+from elbowroom.training.train import train
 
 Source = Callable[[Model], tuple[Dataset, tuple[str, ...]]]
 

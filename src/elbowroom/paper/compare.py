@@ -10,7 +10,7 @@ import torch
 
 from elbowroom.analyse import correlation, neighbour_correlation
 from elbowroom.paper.certified import WAYS
-from elbowroom.paper.findings import Finding, image_shape, pairs
+from elbowroom.paper.findings import Finding, Summary, image_shape, pairs
 from elbowroom.paper.tables import Column, Table, number, percent
 
 _MODEL = (Column("data"), Column("hidden layers"), Column("trained against"))
@@ -224,7 +224,10 @@ def time_table(found: Sequence[Finding]) -> Table:
     rows: list[list[Any]] = [
         ["training", len(found), None, sum(f.training["seconds"] for f in found), None, None, None]
     ]
-    first = {f"{FIRST} inputs each, ": lambda f, way: f.first(way, FIRST), "": lambda f, way: f.summary(way)}
+    first: dict[str, Callable[[Finding, str], Summary | None]] = {
+        f"{FIRST} inputs each, ": lambda f, way: f.first(way, FIRST),
+        "": lambda f, way: f.summary(way),
+    }
     for way, kind in WAYS.items():
         for text, get in first.items():
             sums = [s for s in (get(f, way) for f in found) if s is not None]

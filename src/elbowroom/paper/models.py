@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from elbowroom.training.train import PGD
+from elbowroom.training.adversary import PGD
 
 TAU = 0.1  # of the adversary the robust models are trained against; pixels lie in [-1, 1]
 

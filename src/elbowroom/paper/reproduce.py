@@ -46,7 +46,7 @@ def reproduce_command(
 
     What is in `out` already is used again. `size`: one of `SIZES`; "quick" shows in some minutes on two cores that it
     all works. `models`: only those whose names match, patterns with commas between them. `minutes`: after which to
-    stop, in good order, with `Stopped`, as Ctrl-C does. `figures`: False for tables alone, which need no matplotlib.
+    stop, cleanly, with `Stopped`, as Ctrl-C does. `figures`: False for tables alone, which need no matplotlib.
     `docs`: a page whose tables are to be filled in. `device`: default, a GPU if there is one.
     """
     if experiment not in (*EXPERIMENTS, *BEYOND, "all"):

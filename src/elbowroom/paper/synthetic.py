@@ -28,7 +28,8 @@ from elbowroom.readers.load import load
 from elbowroom.report.plot import need_matplotlib, regions_2d
 from elbowroom.report.progress import Meter
 from elbowroom.runs.settings import Settings
-from elbowroom.training.train import Report, accuracy, one_thread, train
+from elbowroom.training.adversary import accuracy
+from elbowroom.training.train import Report, one_thread, train
 
 DATA_SEED, SEED = 4, 0
 NAME = "synthetic"

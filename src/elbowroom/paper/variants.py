@@ -20,7 +20,7 @@ from elbowroom.paper.findings import Summary
 from elbowroom.paper.models import TAU, TITLES, Model, Recipe, Size
 from elbowroom.paper.tables import Column, Table, number, percent
 from elbowroom.runs.settings import Settings
-from elbowroom.training.train import PGD
+from elbowroom.training.adversary import PGD
 
 _FEW_STEPS = 400
 

@@ -39,15 +39,26 @@ Prove = Callable[[Stated, Tensor, Tensor, Tensor, Hints], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class CheckReport:
-    """What `check` found, per input; true if there are certificates, all of them proved, and none is missing."""
+    """What `check` found, per input; true if there are certificates, all of them proved, and none is missing.
 
-    checked: Tensor  # b: which inputs have a certificate
-    passed: Tensor  # b: which certificates were proved again
-    margins: Tensor  # b x g: margins proved here; minus infinity where nothing was
-    message: tuple[str, ...]  # why not, in words; empty where the certificate passed
+    Attributes:
+        checked: Which inputs have a certificate, `b`.
+        passed: Which certificates were proved again, `b`.
+        margins: The margins proved here, `b x g`; minus infinity where nothing was.
+        message: Why not, in words; empty where the certificate passed.
+        arithmetic: In which arithmetic it was proved.
+        deployed: "float32" where the network as executed was proved as well.
+        missing: How many inputs of the run they were read from are still to be certified.
+        seconds: How long it took.
+    """
+
+    checked: Tensor
+    passed: Tensor
+    margins: Tensor
+    message: tuple[str, ...]
     arithmetic: str
     deployed: str | None
-    missing: int = 0  # inputs of the run they were read from that are still to be certified
+    missing: int = 0
     seconds: float = field(default=0.0, repr=False)
 
     def __len__(self) -> int:
@@ -86,16 +97,28 @@ def check(
     device: str | torch.device = "cpu",
     progress: Callable[[int], None] | None = None,
 ) -> CheckReport:
-    """Proves every certificate again. The report is true where there is at least one, and all are proved.
+    """Proves every certificate again, by code that shares nothing with the search.
 
-    `net`: the network they should speak of, by default the one they carry; refused if its hash is not the one they
-    state. `arithmetic`: "float64", the strict check that counts its own rounding, or "arb", ball arithmetic by
-    python-flint (slow). `deployed`: "float32" to prove also the network as executed in float32; certificates that
-    claim this are held to it in any case (Arb has no part in that: this half of the claim is proved in float64).
-    `device`: where the float64 proof is computed. `progress`: called with numbers of inputs as they are done.
+    Args:
+        certs: What to prove.
+        net: The network they should be about, by default the one they carry.
+        arithmetic: "float64", the strict check that counts its own rounding, or "arb", ball arithmetic by python-flint
+            (slow).
+        deployed: "float32" to prove also the network as executed in float32; certificates that claim this are held to
+            it in any case (Arb has no part in that: this half of the claim is proved in float64).
+        device: Where the float64 proof is computed.
+        progress: Called with numbers of inputs as they are done.
 
-    >>> report = er.check(er.Certificates.load("run"))
-    >>> bool(report), report.passed, report.message
+    Returns:
+        What was proved, per input. The report is true where there is at least one certificate, and all are proved.
+
+    Raises:
+        InputError: An argument cannot be used, the certificates contradict themselves, or `net` does not have the hash
+            that they state.
+
+    Example:
+        >>> report = er.check(er.Certificates.load("run"))
+        >>> bool(report), report.passed, report.message
     """
     started = time.perf_counter()
     if not isinstance(certs, Certificates):
@@ -132,7 +155,7 @@ def _network_of(certs: Certificates, net: Network | None) -> Network:
         raise InputError("these certificates do not carry their network; give it as net")
     stated, found = certs.settings.get("network_hash"), network_hash(net)
     if stated != found:
-        raise InputError(f"the certificates speak of the network with hash {stated}; this one has the hash {found}")
+        raise InputError(f"the certificates are about the network with hash {stated}; this one has the hash {found}")
     return net
 
 
@@ -250,7 +273,8 @@ def _is_near(moved: Tensor, eps: Tensor, p: float, basis: Tensor | None, x: Tens
         moved = torch.linalg.solve(basis, moved.T).T
     slack = _NEAR * (x.abs().amax(1, keepdim=True) + eps.amax(1, keepdim=True) + moved.abs().amax(1, keepdim=True))
     scaled = moved / (eps + slack.clamp_min(torch.finfo(x.dtype).tiny))
-    return torch.linalg.vector_norm(scaled, ord=p, dim=1) <= 1 + _NEAR
+    inside: Tensor = torch.linalg.vector_norm(scaled, ord=p, dim=1) <= 1 + _NEAR
+    return inside
 
 
 # --- does the specification hold on it?

@@ -12,7 +12,6 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.file import SUFFIX, load_network
 from elbowroom.network.graph import About, Graph, Network, Origin, Source
 from elbowroom.network.operations import Shape
-from elbowroom.readers import compare
-from elbowroom.readers.reading import left_off
+from elbowroom.readers.two_classes import two_classes
 
 TASKS = ("classification", "regression")
 LAYOUTS = ("NCHW", "NHWC")
@@ -55,32 +53,49 @@ def load(
 ) -> Network:
     """Reads a model as a `Network`.
 
-    `model`: a `torch.nn.Module`, read in eval mode and left as it is; a fitted scikit-learn `MLPClassifier` or
-    `MLPRegressor`, alone or in a pipeline behind scalers; a `Network`; or the path of a file: `.onnx`, `.pt2` (saved
-    by `torch.export.save`), `.elbowroom` (saved by `save_network`).
-    `input_shape`: the shape of one input as you have it, without the batch axis; needed for a module, which is then
-    called with inputs of this shape (turned round for `layout` "NHWC"). By default the model's own shape. A model may
-    take another shape of the same size that has the same axes: rows for images or images for rows, read in row-major
-    order, and axes of size 1 more or less. Never across an order of axes: flatten inputs first if that is meant.
-    `scale`, `mean`, `std`: where the model takes `(scale * x - mean) / std`, give them here: they become part of the
-    network, and inputs, regions and results stay in the raw units of `x`. Mean and std are numbers, one number per
-    channel (your first axis; your last one, where the model takes channels first and you have them last) or arrays that
-    broadcast to `input_shape`, rounded to the type of the model's parameters (float32 for all but float64 models). A
-    scale of 1/255 is a division by 255.
-    `layout`: "NHWC" where the model takes images with channels last and you have them first, or the reverse; "NCHW"
-    where nothing is to be turned round. By default a model that takes `(H, W, C)` where you have `(C, H, W)`, or the
-    reverse, gets them turned round where the sizes leave no doubt, and `network.about.notes` says so.
-    `decision`: "max" where the largest output decides, "min" where the smallest does. By default "max", or
-    the decision of the given `Network`.
-    `task`: "classification" or "regression"; by default what a scikit-learn model is for, nothing (the network as it
-    is) for a `Network` and its file, and classification for all others. A classifier with one output, a logit or a
-    probability, becomes one with two classes; a softmax at the end is left off, since it does not change which output
-    is largest. Such changes are named in `network.about.notes`.
-    `features`: names of the inputs, flat, in your order, for tables and pictures: data with names are matched by them.
-    A model that has names itself keeps them, and refuses others; a mapping {its name: yours} calls some otherwise.
-    `classes`: names, in the order of the model's outputs; by default those that the model has itself.
-    `trust_pickle`: read also files that run code when they are read (`.pt`, `.pth`, `.pkl`, `.joblib`): only from
-    people you trust.
+    Where the model takes `(scale * x - mean) / std`, give these three here: they become part of the network, and
+    inputs, regions and results stay in the raw units of `x`. Mean and std are numbers, one number per channel (your
+    first axis; your last one, where the model takes channels first and you have them last) or arrays that broadcast to
+    `input_shape`, rounded to the type of the model's parameters (float32 for all but float64 models).
+
+    Args:
+        model: A `torch.nn.Module`, read in eval mode and left as it is; a fitted scikit-learn `MLPClassifier` or
+            `MLPRegressor`, alone or in a pipeline behind scalers; a `Network`; or the path of a file: `.onnx`, `.pt2`
+            (saved by `torch.export.save`), `.elbowroom` (saved by `save_network`).
+        input_shape: The shape of one input as you have it, without the batch axis; needed for a module, which is then
+            called with inputs of this shape (transposed for `layout` "NHWC"). By default the model's own shape. A model
+            may take another shape of the same size that has the same axes: rows for images or images for rows, read in
+            row-major order, and axes of size 1 more or less. Never across an order of axes: flatten inputs first if
+            that is meant.
+        mean: What is subtracted, see above.
+        std: What is divided by, see above.
+        decision: "max" where the largest output decides, "min" where the smallest does. By default "max", or the
+            decision of the given `Network`.
+        scale: What inputs are multiplied by first, see above. A scale of 1/255 is a division by 255.
+        layout: "NHWC" where the model takes images with channels last and you have them first, or the reverse; "NCHW"
+            where axes are to stay as they are. By default a model that takes `(H, W, C)` where you have `(C, H, W)`, or
+            the reverse, gets them transposed where the sizes leave no doubt, and `network.about.notes` says so.
+        task: "classification" or "regression"; by default what a scikit-learn model is for, nothing (the network as it
+            is) for a `Network` and its file, and classification for all others. A classifier with one output, a logit
+            or a probability, becomes one with two classes; a softmax at the end is left off, since it does not change
+            which output is largest. Such changes are named in `network.about.notes`.
+        features: Names of the inputs, flat, in your order, for tables and pictures: data with names are matched by
+            them. A model that has names itself keeps them, and refuses others; a mapping {its name: yours} renames
+            some.
+        classes: Names, in the order of the model's outputs; by default those that the model has itself.
+        trust_pickle: Read also files that run code when they are read (`.pt`, `.pth`, `.pkl`, `.joblib`): only from
+            people you trust.
+
+    Returns:
+        The network, compared with the model at a few inputs.
+
+    Raises:
+        InputError: An argument does not fit the model, or the file cannot be read.
+        UnsupportedError: The model has operations that are not covered (all are named), or computes something else than
+            what was read.
+
+    Example:
+        >>> net = er.load("model.onnx", input_shape=(1, 28, 28), mean=0.5, std=0.5)
     """
     shape = None if input_shape is None else _shape(input_shape)
     for name, value, known in (("layout", layout, LAYOUTS), ("task", task, TASKS)):
@@ -140,6 +155,8 @@ def _origin(model: Any, own: Network, options: dict[str, Any]) -> Origin | None:
 
 def _plain(value: Any) -> Any:
     """As JSON holds it; numbers exactly."""
+    if isinstance(value, Tensor):
+        return value.detach().tolist()  # numpy takes none with a gradient, none on a GPU, no bfloat16
     return value if isinstance(value, str) else np.asarray(value).tolist()
 
 
@@ -183,7 +200,7 @@ def _read_file(
 ) -> tuple[Network, str | None]:
     suffix = path.suffix.lower()
     if suffix not in (*_FILES, *_PICKLES):
-        raise InputError(f"{path}: models are read from {', '.join(_FILES)} files, and this is none by its name")
+        raise InputError(f"{path}: models are read from {', '.join(_FILES)} files, and by its name this is not one")
     if path.is_dir():
         raise InputError(f"{path} is a folder, and a model is read from a file")
     if not path.is_file():
@@ -235,47 +252,12 @@ def feature_names_of(model: Any, trust_pickle: bool = False) -> Names | None:
     return None
 
 
-def two_classes(net: Network, classes: tuple[str, ...] | None = None) -> Network:
-    """A classifier with one output, a logit or a probability, as one with two: the second class where it is high.
-
-    The outputs are 0 and the logit; a sigmoid at the end, which is above 1/2 where its input is above 0, is left off.
-    """
-    graph = Graph(net.input_shape)
-    at, high = graph.append(net), "above 0"
-    ends: tuple[str, ...] = ()
-    while isinstance(graph.nodes[at].op, ops.Reshape):
-        at = graph.nodes[at].inputs[0]
-    if isinstance(graph.nodes[at].op, ops.Sigmoid):
-        at, high, ends = graph.nodes[at].inputs[0], "above 1/2", (left_off("the sigmoid"),)
-    else:
-        _refuse_probability(net)
-    if graph.nodes[at].shape != (1,):
-        at = graph.add(ops.Reshape((1,)), at)
-    at = graph.add(ops.Linear(torch.tensor([[0.0], [1.0]], dtype=net.dtype)), at, name="two_classes")
-    note = f"the model has one output; it is read as two classes, the second where that output is {high}"
-    cut = "the sigmoid" if ends else "the one output's place between two classes"
-    about = replace(net.about, classes=classes, notes=(*net.about.notes, note, *ends), cut=cut)
-    return graph.network(at, about=about, source=net.source)
-
-
-def _refuse_probability(net: Network) -> None:
-    """A probability decides at 1/2, not at 0 as a logit does; one that does not come from a plain sigmoid is not told
-    from a logit but by its values."""
-    y = net(compare.inputs(net.input_shape, 32))
-    if bool(((y >= 0) & (y <= 1)).all()) and bool((y != y[0]).any()):
-        raise InputError(
-            "the model has one output, which lies between 0 and 1 at all inputs tried, as a probability does, but does "
-            "not end in a sigmoid, so that its decision is not known: give the model that ends in the logit, or in a "
-            'sigmoid; or read its values with `task="regression"` (in a run, with `within`)'
-        )
-
-
 # --- what is put in front
 
 
 def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
     """Where the user's images have their channels, "first" or "last", if the model has them at the other end; None
-    where nothing is to be turned round. Refuses what would mix values up."""
+    where nothing is to be transposed. Refuses what would mix values up."""
     moved = {"first": moved_last(shape), "last": moved_first(shape)}
     fits = {end: keeps_axes(turned, own) for end, turned in moved.items()}
     if layout == "NHWC":
@@ -287,8 +269,8 @@ def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
             ways = ["first"] if (flat or shape[0] == 1) and not last else ["last"] if last and not flat else ways
         if len(ways) == 2 and len(shape) > 2:
             raise InputError(
-                f"layout NHWC: from their sizes, {shape}, it is not plain at which end inputs have their channels; "
-                "turn their axes round yourself, as the model takes them, and leave layout out"
+                f"layout NHWC: from their sizes, {shape}, it is not clear at which end inputs have their channels; "
+                "transpose them yourself, as the model takes them, and leave layout out"
             )
         if ways:
             return ways[0]
@@ -300,7 +282,7 @@ def _channels(shape: Shape, own: Shape, layout: str | None) -> str | None:
         return None
     plain = channels_of(shape, own) if layout is None else None
     if plain is None:
-        turn = '`layout="NHWC"` turns their axes round; ' if any(fits.values()) else ""
+        turn = '`layout="NHWC"` transposes their axes; ' if any(fits.values()) else ""
         raise ShapeError(
             f"inputs of shape {shape} do not fit the model, which takes {own}: read in row-major order their values "
             f"would be mixed up. {turn}if that order is meant, give them as rows: "
@@ -313,7 +295,7 @@ def _reading(shape: Shape, own: Shape, channels: str | None) -> tuple[str, ...]:
     """What was taken for granted about the order of an input's values."""
     if channels is not None:
         other = "last" if channels == "first" else "first"
-        return (f"the model takes channels {other}, {own}; inputs of shape {shape} are turned round for it",)
+        return (f"the model takes channels {other}, {own}; inputs of shape {shape} are transposed for it",)
     rank, own_rank = (sum(n > 1 for n in s) for s in (shape, own))
     if rank <= 1 and own_rank > 2:
         return (f"the model takes {own}; rows of {math.prod(shape)} numbers are read as that in row-major order",)
@@ -357,7 +339,7 @@ def _scale(scale: Any, dtype: torch.dtype) -> ops.Operation:
     if not bool(factor.isfinite()) or factor == 0:
         raise InputError(f"scale must be a number that is not 0, got {scale!r}")
     whole = round(1 / float(scale))
-    if abs(whole) > 1 and float(scale) == 1 / whole:  # 1/255 is no floating-point number, 255 is
+    if abs(whole) > 1 and float(scale) == 1 / whole:  # 1/255 is not a floating-point number, 255 is
         return ops.Divide(torch.tensor(whole, dtype=dtype))
     return ops.Scale(factor)
 
@@ -390,4 +372,4 @@ def _constant(name: str, value: Any, shape: Shape, channels: str | None, dtype: 
     return constant
 
 
-__all__ = ["LAYOUTS", "TASKS", "feature_names_of", "is_sklearn", "load", "two_classes"]
+__all__ = ["LAYOUTS", "TASKS", "feature_names_of", "is_sklearn", "load"]

@@ -23,14 +23,14 @@ def computes_in(kind: str) -> str:
     """A note, for a model all of whose operations round to a type of half precision."""
     return (
         f"the model computes in {kind}; it is read as the same network in real arithmetic, and certify(deployed=...) "
-        "then speaks of the float32 version"
+        "is then about the float32 version"
     )
 
 
 def rounds_to(kind: str) -> str:
     """A refusal: such a rounding moves decisions by more than the arithmetic of the rest."""
     return (
-        f"rounds its values to {kind}, which is no part of a network in real arithmetic; leave the conversion out, or "
+        f"rounds its values to {kind}, which is not part of a network in real arithmetic; leave the conversion out, or "
         f"convert the whole model to {kind}"
     )
 

@@ -22,8 +22,8 @@ from elbowroom.arguments.names import Names, printable
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Graph, Network, Origin, Source
-from elbowroom.readers.load import two_classes
 from elbowroom.readers.reading import left_off
+from elbowroom.readers.two_classes import two_classes
 
 _COMPARED = (
     "the model is for regression: with a tolerance (within) its outputs are certified to stay, without one only which "
@@ -164,7 +164,7 @@ def _centred(centre: bool, name: str, scale: bool, scaler: Any) -> list[ops.Oper
 
 
 def _compared(net: Network, model: Any, scalers: list[Any], task: str) -> Network:
-    """The network, compared with a copy of the model that nobody else can change, and kept beside it."""
+    """The network, compared with a copy of the model that nobody else can change, and kept with it."""
     try:
         own = _Model(copy.deepcopy(model), task, _fitted_names(model))
     except Exception as error:  # whatever a part of somebody's model raises

@@ -60,7 +60,7 @@ class Meter:
             self.tick()
 
     def tick(self) -> None:
-        """A look at the clock: where nothing was heard for long, that the work goes on is said."""
+        """A look at the clock: where nothing happened for long, says that the work goes on."""
         waited = time.monotonic() - self._since
         if self._bar is not None:
             # The rate says enough where pieces come quickly.
@@ -144,8 +144,7 @@ def introduction(start: Start) -> list[str]:
     what = kept.get((plan.data or {}).get("kept", ""), f"outputs stay within {settings.get('within')}")
     lines.append(
         f"to certify: {what}; region {settings['region']}, bounds {settings['bounds']}, solver {settings['solver']}, "
-        f"extents end at {cap_in_words(settings)}; on {start.device}"
-        + (f" by {start.workers:,} workers" if start.workers > 1 else "")
+        f"extents end at {cap_in_words(settings)}; on {start.device}{_by_whom(start)}"
     )
     domain = start.data.domain
     if settings["domain"] is None and domain is not None:
@@ -157,6 +156,13 @@ def introduction(start: Start) -> list[str]:
     parts = "1 part" if run.n_parts == 1 else f"{run.n_parts:,} parts"
     lines.append(f"into {run.folder}: {parts} of up to {plan.part_rows:,} inputs{before}")
     return lines
+
+
+def _by_whom(start: Start) -> str:
+    threads = f"{start.threads} thread{'s' * (start.threads != 1)}" if start.threads else ""
+    if start.workers > 1:
+        return f" by {start.workers:,} workers" + (f" of {threads} each" if threads else "")
+    return f" by this process, {threads}" if threads else ""
 
 
 def warnings(start: Start) -> list[str]:

@@ -22,7 +22,7 @@ _FEW = 10  # ratios that need no histogram
 
 
 def show_status(status: dict[str, Any]) -> None:
-    """Prints where a run stands, and how to go on."""
+    """Prints where a run stands, and how to resume it."""
     share = status["done"] / status["inputs"] if status["inputs"] else 1.0
     print(f"run: {status['run']}")
     print(f"network: {status['network']}")
@@ -38,7 +38,7 @@ def show_status(status: dict[str, Any]) -> None:
     elif status["writer"]:
         print(f"running: {status['writer']}{_at_work(status)}")
     else:
-        print(f"not running; go on with: {status['resume'] or 'run_dataset(..., resume=True), as it was begun'}")
+        print(f"not running; resume with: {status['resume'] or 'run_dataset(..., resume=True), as it was begun'}")
 
 
 def _at_work(status: dict[str, Any]) -> str:

@@ -68,7 +68,7 @@ def check_run(
 ) -> Outcome:
     """Proves all that is there of a run.
 
-    `network`: file of the network it must speak of, by default its own. `model`: the model that network must be read
+    `network`: file of the network it must be about, by default its own. `model`: the model that network must be read
     from, see `elbowroom.runs.origin`; `trust_pickle`: read it also where that runs code.
     `progress`: is told how many more inputs were looked at. `device`: where the proof is computed.
     """

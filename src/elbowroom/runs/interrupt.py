@@ -1,4 +1,4 @@
-"""Stopping in good order: Ctrl-C and SIGTERM ask for an end, and what is being computed is finished first."""
+"""Stopping cleanly: Ctrl-C and SIGTERM ask for an end, and what is being computed is finished first."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.runs.summary import HALF_WIDTH, extent_of
 
-# What `one_input` has that no proof speaks of.
+# What `one_input` has that no proof covers.
 _STATED = (
     "input",
     "name",

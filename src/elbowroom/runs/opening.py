@@ -1,4 +1,4 @@
-"""From settings to a network and data: the model and the data that they name, or those of a run that goes on."""
+"""From settings to a network and data: the model and the data that they name, or those of a run that is resumed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from elbowroom.runs.stored import stored_settings
 def settings_for(
     given: Mapping[str, Any], out: Path, resume: bool, where: Callable[[str], str] = lambda name: name
 ) -> tuple[Settings, bool]:
-    """The settings, from values by name (see `Settings.of`), and whether the run in `out` goes on with its own network.
+    """The settings, from values by name (see `Settings.of`), and whether the run in `out` keeps its own network.
 
     `resume`: what was not given is as it was when the run was begun, where model or data were not.
     """
     settings, own_network, begun = Settings.of(given, where), False, (out / HEADER).exists()
     if resume and (settings.model is None or settings.data is None) and begun:
-        # But for the machine and for trust, which no file gives.
+        # Except for the machine and for trust, which no file gives.
         stored = Settings.of(stored_settings(Run.open(out).plan) or {})
         settings = dataclasses.replace(stored, **{name: getattr(settings, name) for name in given})
         own_network = "model" not in given
@@ -35,14 +35,14 @@ def settings_for(
         changed = [name for name in now if name in given and now[name] != before[name]]
         if own_network and changed:
             raise InputError(
-                f"{', '.join(where(name) for name in changed)}: the run in {out} goes on with its own network, which "
+                f"{', '.join(where(name) for name in changed)}: the run in {out} keeps its own network, which "
                 "was read otherwise; choose another folder for a run of the model read so"
             )
     return settings, own_network
 
 
 def opened(settings: Settings, run: Path | None = None) -> tuple[Network, Dataset]:
-    """The network, as the settings say to read it or the very one of a run that goes on (`run`: its folder), and the
+    """The network, as the settings say to read it or the very one of a run that is resumed (`run`: its folder), and the
     data."""
     if run is not None:
         net = load_network(run / NETWORK)

@@ -86,7 +86,7 @@ def _options(stated: Mapping[str, Any], where: str) -> dict[str, Any]:
     """What `load` is told: as the run states, where it is something a reader can be told."""
     for name in stated:
         if name not in _OPTIONS:
-            raise InputError(f"{where}: {name!r:.40} is no option of a reader; they are {', '.join(_OPTIONS)}")
+            raise InputError(f"{where}: {name!r:.40} is not an option of a reader; they are {', '.join(_OPTIONS)}")
     try:
         told = Settings.of(stated, lambda name: f"{where}: {name}")
     except RecursionError:

@@ -89,7 +89,8 @@ def _solver(settings: Settings) -> Solver:
         if known[name] is int and (value != int(value) or value < 0):
             raise InputError(f"solver_options: {name} must be a whole number that is not negative, got {value:g}")
         options[name] = known[name](value)
-    return kind(**options)
+    solver: Solver = kind(**options)
+    return solver
 
 
 def _spread(table: Mapping[str, float], other: float, net: Network) -> np.ndarray:

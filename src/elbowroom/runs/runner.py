@@ -1,4 +1,4 @@
-"""A whole data set, certified part by part into a folder; to be interrupted and gone on with at any time."""
+"""A whole data set, certified part by part into a folder; to be interrupted and resumed at any time."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from elbowroom.data.selection import select
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Conv, Linear
-from elbowroom.runs.engines.choice import Engine, engine_of
+from elbowroom.runs.engines.choice import Engine, engine_for, engine_of
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.matching import matched
 from elbowroom.runs.problem import device_of, resolve
 from elbowroom.runs.settings import Settings
+from elbowroom.runs.sharing import shared, threads_each
 from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.summary import Tally
 
@@ -46,28 +47,53 @@ class Watch(Protocol):
     """Who wants to know how a run goes."""
 
     def begin(self, start: Start) -> None:
-        """Everything is known, nothing is done yet."""
+        """Everything is known, nothing is done yet.
+
+        Args:
+            start: What is known.
+        """
 
     def advance(self, tally: Tally) -> None:
-        """A part was written."""
+        """A part was written.
+
+        Args:
+            tally: Over all inputs that are done.
+        """
 
 
 @dataclass(frozen=True)
 class Start:
-    """What is known before the first part: `right`, how many of the selected inputs the network gets right (None where
-    there is nothing to be right about, or where a run goes on); `done`: inputs certified before."""
+    """What is known before the first part.
+
+    Attributes:
+        run: The run.
+        data: The data set.
+        device: Where the work is done.
+        workers: How many work on it.
+        threads: Of each worker; None where that is not for us to say.
+        done: Inputs certified before.
+        right: How many of the selected inputs the network gets right; None where there is nothing to be right about, or
+            where a run is resumed.
+    """
 
     run: Run
     data: Dataset
     device: str
     workers: int
+    threads: int | None
     done: int
     right: int | None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`complete`: whether all inputs are done; `tally`: over all of them that are, also those done before."""
+    """How far a run came.
+
+    Attributes:
+        run: The run.
+        tally: Over all inputs that are done, also those done before.
+        complete: Whether all inputs are done.
+    """
 
     run: Run
     tally: Tally
@@ -84,17 +110,37 @@ def run_dataset(
     watch: Watch | None = None,
     stop: Callable[[], bool] = lambda: False,
     engine: Engine | None = None,
+    sharing: bool = False,
 ) -> Outcome:
-    """Certifies the inputs of a data set that the settings select, into the folder `out`.
+    """Certifies the inputs of a data set that the settings select, part by part, into a folder.
 
-    `resume`: goes on with the run in `out`, if there is one: finished parts are kept, and the network, the data and
-    the settings must be the same (those of the machine may differ). `stop`: asked before each part; true ends the run
-    in good order. `watch`: is told how it goes. `engine`: who computes the parts; default, whom the settings ask for.
     Columns and labels are matched by name with the network's features and classes, see `elbowroom.runs.matching`; the
     model that the network was read from is compared with it at the first inputs.
 
-    >>> from elbowroom.data.sources import open_data
-    >>> run_dataset(net, open_data("digits"), "run", Settings(limit=100))
+    Args:
+        net: The network, see `load`.
+        data: The data set, see `open_data`.
+        out: The run's folder.
+        settings: What to certify and how; by default all inputs, and the defaults of `certify`.
+        resume: Resumes the run in `out`, if there is one: finished parts are kept, and the network, the data and the
+            settings must be the same (those of the machine may differ).
+        watch: Is told how it goes.
+        stop: Asked before each part; true ends the run cleanly.
+        engine: What computes the parts; by default what the settings ask for.
+        sharing: Whether to choose workers and threads by the work, where the settings do not say; else there is this
+            process alone, since a script must be one that other processes can read.
+
+    Returns:
+        The run, and how far it came.
+
+    Raises:
+        InputError: Data, settings or folder do not fit; of a run to resume, the message names all that differs.
+        UnsupportedError: The proof does not cover the network, or the model it was read from computes something else.
+        ElbowroomError: A worker or a device failed; finished parts are kept.
+
+    Example:
+        >>> from elbowroom.data.sources import open_data
+        >>> run_dataset(net, open_data("digits"), "run", Settings(limit=100))
     """
     net, data, told = matched(net, data, settings or Settings())
     if tuple(data.shape) != net.input_shape:
@@ -105,7 +151,7 @@ def run_dataset(
     asked = resolve(told, net, data.domain)
     rows = _selection(data, asked)
     net.must_agree(_first_inputs(data, rows))
-    with engine_of(asked) as (chosen, there):
+    with engine_of(shared(asked, net, len(rows)) if sharing else asked) as (chosen, there):
         # Whoever drives a cluster may have no such device.
         here = there if there.engine == "local" else dataclasses.replace(there, device=None)
         sample = Worker(net, here).sample()
@@ -116,7 +162,7 @@ def run_dataset(
             if (target / HEADER).exists():
                 if not resume:
                     raise InputError(
-                        f"{target} already holds a run; go on with it (`resume=True`), or choose another folder"
+                        f"{target} already holds a run; resume it (`resume=True`), or choose another folder"
                     )
                 run, tally = _resumed(target, wanted, asked, sample)
                 right = None
@@ -127,9 +173,14 @@ def run_dataset(
                 tally = Tally()
             done = set(run.finished())
             todo = [k for k in range(run.n_parts) if k not in done]
+            if sharing and there.engine == "local":  # anew: of a run that goes on there is less to do
+                now = shared(asked, net, sum(len(run.rows(k)) for k in todo))
+                there = dataclasses.replace(there, workers=now.workers, threads=now.threads)
             there = dataclasses.replace(there, workers=max(1, min(there.workers or 1, len(todo))))
+            chosen = engine_for(there) if sharing and there.engine == "local" else chosen
             if watch:
-                watch.begin(Start(run, data, str(there.device), there.workers or 1, tally.count, right))
+                threads = threads_each(there) if there.engine == "local" and there.device == "cpu" else None
+                watch.begin(Start(run, data, str(there.device), there.workers or 1, threads, tally.count, right))
             if todo:
                 work = _parts(run, data, rows, asked, todo, stop)
                 with contextlib.closing((engine or chosen)(net, there, work)) as found:
@@ -248,7 +299,7 @@ def _good_rows(net: Network, settings: Settings, inputs: int) -> int:
 
 
 def _resumed(folder: Path, wanted: Plan, settings: Settings, sample: Certificates) -> tuple[Run, Tally]:
-    """The run in the folder, if it can be gone on with, and what is done of it. The lock must be held."""
+    """The run in the folder, if it can be resumed, and what is done of it. The lock must be held."""
     run, tally = _same(Run.open(folder), wanted, settings, sample), Tally()
     remove_leftovers(folder)
     for k in run.finished():
@@ -257,10 +308,10 @@ def _resumed(folder: Path, wanted: Plan, settings: Settings, sample: Certificate
 
 
 def _same(run: Run, wanted: Plan, settings: Settings, sample: Certificates) -> Run:
-    """The run, if going on with it adds what it was begun with; else an `InputError` names all that differs."""
+    """The run, if resuming it adds what it was begun with; else an `InputError` names all that differs."""
     plan = run.plan
     if plan.data is None or plan.settings is None or wanted.data is None:
-        raise InputError(f"{run.folder} holds certificates that were saved as they are; there is nothing to go on with")
+        raise InputError(f"{run.folder} holds certificates that were saved as they are; there is nothing to resume")
     differing = []
     if run.claim["network_hash"] != sample.settings["network_hash"]:
         differing.append("another network")
@@ -313,6 +364,6 @@ def _write(run: Run, part: int, certs: Certificates, tally: Tally) -> None:
         run.write(part, certs)
     except ElbowroomError as error:
         raise InputError(
-            f"{error}; {tally.count} of {run.plan.inputs} inputs are done and kept: mend this, and go on with "
+            f"{error}; {tally.count} of {run.plan.inputs} inputs are done and kept: fix this, then resume with "
             "`resume=True`"
         ) from None

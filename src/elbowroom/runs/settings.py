@@ -3,7 +3,7 @@
 
 A setting is declared once, as a field of `Settings`: its values, its default, what help says of it, and what kind of
 setting it is. The flag of `elbowroom certify`, the key in a TOML file and what a run stores all follow from that. A
-value is checked the same way wherever it comes from. Settings that speak of single features are tables from feature to
+value is checked the same way wherever it comes from. Settings about single features are tables from feature to
 value, "*" standing for all others; features are known by name or number until `elbowroom.runs.problem` has looked up
 their numbers.
 
@@ -80,7 +80,7 @@ def option(
     metavar: str | None = None,
     many: bool = False,
 ) -> Any:
-    """Declares a setting, see `Option`; its flag is spelled as its name is, but where `flag` is given. Where the value
+    """Declares a setting, see `Option`; its flag is spelled as its name is, unless `flag` is given. Where the value
     is one of a few words, these are what help shows for it (`metavar`) by default."""
     if metavar is None and hasattr(parse, "choices"):
         metavar = "|".join(parse.choices)
@@ -119,7 +119,7 @@ class Settings:
     layout: str | None = option(
         values.one_of("NCHW", "NHWC"),
         "NHWC where the model takes channels last and the data have them first, or the reverse; NCHW where nothing is "
-        "to be turned round; default: by their sizes, where these leave no doubt.",
+        "to be transposed; default: by their sizes, where these leave no doubt.",
         panel=MODEL, kind=READING,
     )  # fmt: skip
     decision: str | None = option(
@@ -208,7 +208,7 @@ class Settings:
         panel=HOW, kind=CLAIM, metavar="NUMBER",
     )  # fmt: skip
     precision: str = option(
-        values.one_of("float32", "float64"), "{choices}: of the search; float64 where float32 does not do.",
+        values.one_of("float32", "float64"), "{choices}: of the search; float64 where float32 is too coarse.",
         "float32", panel=HOW, kind=CLAIM, metavar="NAME",
     )  # fmt: skip
 
@@ -231,7 +231,11 @@ class Settings:
         panel=MACHINE, kind=MOMENT,
     )  # fmt: skip
     workers: int | None = option(
-        values.count(1), "Parts at a time; default: 1 (local), what the cluster has room for (ray).",
+        values.count(1), "Processes; default: by the work there is (local), what the cluster has room for (ray).",
+        panel=MACHINE, kind=MOMENT, metavar="N",
+    )  # fmt: skip
+    threads: int | None = option(
+        values.count(1), "Of each worker on this machine; default: by the work, or its share of the cores.",
         panel=MACHINE, kind=MOMENT, metavar="N",
     )  # fmt: skip
     address: str | None = option(
@@ -245,7 +249,7 @@ class Settings:
         found = {}
         for name, value in given.items():
             if name not in OPTIONS:
-                raise InputError(f"{where(name)} is no setting{values.nearest(name, OPTIONS)}")
+                raise InputError(f"{where(name)} is not a setting{values.nearest(name, OPTIONS)}")
             if value is None:
                 continue
             try:
@@ -258,7 +262,7 @@ class Settings:
         """The same with the task that follows from what is to be certified: a tolerance is about the outputs as the
         model gives them, where a classifier's reader leaves off what does not change the decision."""
         if self.within is None and self.task == "regression":
-            raise InputError("of a regression outputs stay, not labels: say how closely with `within=TOL`")
+            raise InputError("in a regression outputs stay, not labels: say how closely with `within=TOL`")
         if self.within is not None and self.task == "classification":
             raise InputError(
                 "`within` is about outputs as the model gives them, so that the task is regression; leave out "
@@ -304,7 +308,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no TOML file: {error}") from None
+        raise InputError(f"{path} is not a TOML file: {error}") from None
     content: dict[str, Any] = {}
     called = {flag.removeprefix("--").replace("-", "_"): name for name, flag in FLAGS.items()}
     for key, value in found.items():

@@ -38,5 +38,5 @@ def status_of(run: Run) -> dict[str, Any]:
 
 
 def how_to_go_on(folder: object) -> str:
-    """The command that goes on with a run."""
+    """The command that resumes a run."""
     return f"elbowroom certify --resume --out {shlex.quote(str(folder))}"

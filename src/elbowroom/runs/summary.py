@@ -21,7 +21,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 HALF_WIDTH, SEMI_AXIS, REACH = "half-width", "semi-axis", "reach along the axis alone"
 _EXTENTS = {math.inf: HALF_WIDTH, 2.0: SEMI_AXIS, 1.0: REACH}  # by norm
 _BINS = 10
-# What a summary has that no proof speaks of.
+# What a summary has that no proof covers.
 _STATED = (
     "data", "searched_as", "origin", "tried", "accuracy", "uniform", "ratio", "cap", "beyond_domain", "capped_share",
     "ratios", "histogram", "examples", "seconds",
@@ -88,7 +88,7 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
 
     `accuracy`: of the inputs that were `tried`: all but those without finite numbers, or with an error.
     `beyond_domain`: whether regions may stick out of the domain, since only boxes are cut to it. `stated`: which of it
-    the run states, and no proof speaks of.
+    the run states, and no proof covers.
     """
     data, settings = plan.data or {}, stored_settings(plan)
     right = tally.certified + tally.status["not_certified"]
@@ -178,7 +178,7 @@ def _end(value: float | None, sign: str) -> str:
 
 
 def _histogram(ratios: np.ndarray) -> dict[str, list[float]] | None:
-    """Counts of ratios in bins of equal width, but for the last one, which has all that are larger."""
+    """Counts of ratios in bins of equal width, except for the last one, which has all that are larger."""
     if not len(ratios):
         return None
     low, high = float(ratios.min()), float(np.quantile(ratios, 0.99))

@@ -21,9 +21,18 @@ DATA = ("digits", "mnist", "fashion-mnist", "svhn")
 def training_data(
     name: str, data_dir: str | os.PathLike[str] | None = None, classes: Sequence[str | int] | None = None
 ) -> tuple[Dataset, tuple[str, ...]]:
-    """Images of a set with pixels in [-1, 1], as the paper has them, and the names of their classes.
+    """Images of a set with pixels in [-1, 1], as the paper has them.
 
-    `classes`: only these, by name or number; they are then numbered 0, 1, ... in the order given.
+    Args:
+        name: "digits", "mnist", "fashion-mnist" or "svhn".
+        data_dir: Where the set's files are; "digits" needs none.
+        classes: Only these, by name or number; they are then numbered 0, 1, ... in the order given.
+
+    Returns:
+        The data, and the names of their classes.
+
+    Raises:
+        InputError: There is no such set or class, or its files cannot be read.
     """
     if name not in DATA:
         raise InputError(f"networks are trained on {', '.join(DATA)}; {name!r} is none of these")
@@ -75,9 +84,17 @@ def _number_of(given: str | int, names: Sequence[str]) -> int:
 def as_network(
     model: nn.Module, data: Dataset, classes: Sequence[str], low: float = -1.0, high: float = 1.0
 ) -> Network:
-    """The model as a network that takes images of the data's shape with pixels in [low, high], and knows its classes.
+    """A trained model as a network that takes images of the data's shape, and knows its classes.
 
-    The model was trained on pixels in [-1, 1]; other pixels are brought there in front of it.
+    Args:
+        model: Trained on flat images with pixels in [-1, 1]; other pixels are brought there in front of it.
+        data: What it was trained on.
+        classes: Their names.
+        low: The lowest value of a pixel that the network takes.
+        high: The highest.
+
+    Returns:
+        The network.
     """
     flat = load(model, input_shape=(data.n_features,))
     middle, half = (None, None) if (low, high) == (-1, 1) else ((low + high) / 2, (high - low) / 2)

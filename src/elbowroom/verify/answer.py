@@ -20,9 +20,14 @@ BOXES, SECONDS = 200_000, 60.0
 
 @dataclass(frozen=True, eq=False)
 class CaseAnswer:
-    """`verdict`: "holds", "violated" or "unknown"; `why`: the reason, in words.
+    """The answer to one case of a query.
 
-    `boxes`: how many pieces of the box were looked at; `proved`: the share of the box's volume that was proved.
+    Attributes:
+        verdict: "holds", "violated" or "unknown".
+        why: The reason, in words.
+        counterexample: Where it is violated.
+        boxes: How many pieces of the box were looked at.
+        proved: The share of the box's volume that was proved.
     """
 
     verdict: str
@@ -36,7 +41,9 @@ class CaseAnswer:
 class Answer:
     """The answer to a query: "violated" if one of its cases is, "holds" if all of them hold, "unknown" otherwise.
 
-    `cases`: in the query's order; after one that is violated the others are not looked at.
+    Attributes:
+        cases: In the query's order; after one that is violated the others are not looked at.
+        seconds: How long it took.
     """
 
     cases: tuple[CaseAnswer, ...]
@@ -57,13 +64,25 @@ class Answer:
 
 
 def answer(net: Network, query: Query, boxes: int = BOXES, seconds: float = SECONDS) -> Answer:
-    """Does the query hold (no input of its boxes has unsafe outputs), or is it violated?
+    """Does a query hold (no input of its boxes has unsafe outputs), or is it violated?
 
     The claim is about the network in real arithmetic, its stored parameters taken as exact.
-    `boxes`, `seconds`: how many pieces to look at, and for about how long, before the answer is "unknown".
 
-    >>> found = answer(net, read_query("prop_1.vnnlib"))
-    >>> found.verdict, found.counterexample
+    Args:
+        net: The network, see `load_for`.
+        query: The question.
+        boxes: How many pieces to look at before the answer is "unknown".
+        seconds: For about how long to look.
+
+    Returns:
+        The answer, case by case.
+
+    Raises:
+        InputError: The query does not fit the network, or a limit is not positive.
+
+    Example:
+        >>> found = answer(net, read_query("prop_1.vnnlib"))
+        >>> found.verdict, found.counterexample
     """
     if not isinstance(boxes, int) or boxes < 1:
         raise InputError(f"boxes must be a positive whole number, got {boxes!r}")

@@ -21,8 +21,13 @@ from elbowroom.search.bounds.methods import check_margin, method_named
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """`proved`: `b`, whether the decision is proved constant; `margins`: `b x g`, what was proved of each
-    other class (or group of the specification); `labels`: `b`, the decisions spoken of."""
+    """What `verify` proved, per box; true if all of them are.
+
+    Attributes:
+        proved: Whether the decision is proved constant, `b`.
+        margins: What was proved of each other class (or group of the specification), `b x g`.
+        labels: The decisions it is about, `b`; None where a specification was given.
+    """
 
     proved: Tensor
     margins: Tensor
@@ -46,9 +51,23 @@ def verify(
 ) -> Verification:
     """Is the decision the same on the whole box `[lower, upper]`? By the strict check; "not proved" is not "false".
 
-    `labels`: the decision to prove, as numbers of outputs or names of classes; default, what the network decides at
-    the box's midpoint.
-    `spec`: something else to prove of the outputs.
+    Args:
+        net: The network, see `load`.
+        lower: The lower corners, `b x *input_shape` or `*input_shape`, or a data frame.
+        upper: The upper corners, likewise.
+        labels: The decision to prove, as numbers of outputs or names of classes; default, what the network decides at
+            the box's midpoint.
+        spec: Something else to prove of the outputs.
+        method: The bounds to prove it with, as in `certify`.
+        margin: "direct" or "logits", as in `certify`.
+        deployed: "float32" to prove also the network as executed in float32.
+
+    Returns:
+        What was proved; true if all boxes were.
+
+    Raises:
+        InputError: An argument cannot be used as it is.
+        UnsupportedError: The proof does not cover the network, or the model it was read from computes something else.
     """
     method_named(method)
     check_margin(margin)

@@ -20,9 +20,12 @@ FIRST_STEP, LAST_STEP = 0.3, 0.001  # of the descent, as shares of the box's wid
 class Counterexample:
     """An input of the box whose outputs are unsafe, by a proof in real arithmetic.
 
-    `x`: `*input_shape`, float64; `outputs`: `k`, what the network computes there in float64. `clause`: which clause of
-    the case holds. `margin`: each literal of it holds with at least this much to spare. `float32`: whether the network
-    evaluated in float32, at the input rounded to float32, shows it too.
+    Attributes:
+        x: The input, `*input_shape`, float64.
+        outputs: What the network computes there in float64, `k`.
+        clause: Which clause of the case holds.
+        margin: Each literal of it holds with at least this much to spare.
+        float32: Whether the network evaluated in float32, at the input rounded to float32, shows it too.
     """
 
     x: Tensor

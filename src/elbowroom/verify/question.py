@@ -1,4 +1,4 @@
-"""Questions about a model: the network that a query speaks of, and the query that a box stands for."""
+"""Questions about a model: the network that a query is about, and the query that a box stands for."""
 
 from __future__ import annotations
 
@@ -18,9 +18,17 @@ from elbowroom.readers.load import load
 
 
 def load_for(query: Query, model: Any, trust_pickle: bool = False) -> Network:
-    """The model as the query means it: its own inputs, and its own outputs.
+    """The model as a query means it: its own inputs, and its own outputs.
 
     A softmax at the end may be left off where the query only compares outputs, and only there.
+
+    Args:
+        query: The query.
+        model: The model, as in `load`.
+        trust_pickle: Read also files that run code when they are read, as in `load`.
+
+    Returns:
+        The network.
     """
     return load(model, task=None if query.only_compares else "regression", trust_pickle=trust_pickle)
 

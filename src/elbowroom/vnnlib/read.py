@@ -1,7 +1,7 @@
 """VNN-LIB queries in: declarations and assertions become a `Query`, a disjunction of boxes with their unsafe outputs.
 
 What is read: `declare-const` and `declare-fun` of reals `X_i` and `Y_j`; `assert` of `<=`, `>=`, `<`, `>` and `=`
-between linear terms (`+`, `-`, `*`, numbers), joined by `and` and `or` in any nesting. A comparison of inputs speaks of
+between linear terms (`+`, `-`, `*`, numbers), joined by `and` and `or` in any nesting. A comparison of inputs is about
 one of them. Everything else is refused by name.
 """
 
@@ -44,7 +44,18 @@ Term = tuple[Atom, ...]  # a conjunction
 
 
 def read_query(path: str | os.PathLike[str]) -> Query:
-    """Reads a `.vnnlib` file; raises an `InputError` or `UnsupportedError` that names the line."""
+    """Reads a `.vnnlib` file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The query.
+
+    Raises:
+        InputError: The file cannot be read, or is not a VNN-LIB query; the message names the line.
+        UnsupportedError: It asks for something that cannot be answered here; the message names every such part.
+    """
     try:
         with open(path, "rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -56,12 +67,24 @@ def read_query(path: str | os.PathLike[str]) -> Query:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {line}: this is not text, so it is no VNN-LIB file") from None
+        raise InputError(f"{path}, line {line}: this is not text, so it is not a VNN-LIB file") from None
     return parse_query(text, Path(path).name)
 
 
 def parse_query(text: str, name: str = "the query") -> Query:
-    """The query that a VNN-LIB text states. `name`: what to call it in messages."""
+    """The query that a VNN-LIB text states.
+
+    Args:
+        text: The text.
+        name: What to call it in messages.
+
+    Returns:
+        The query.
+
+    Raises:
+        InputError: It is not a VNN-LIB query; the message names the line.
+        UnsupportedError: It asks for something that cannot be answered here; the message names every such part.
+    """
     source = Source(text.replace("\r\n", "\n").replace("\r", "\n"), name)
     return _Reader(source).query()
 
@@ -97,7 +120,7 @@ class _Reader:
     def _count(self, letter: str, what: str) -> int:
         found = self.declared[letter]
         if not found:
-            raise InputError(f"{self.source.name}: no {what} {letter}_0 is declared, so this is no VNN-LIB query")
+            raise InputError(f"{self.source.name}: no {what} {letter}_0 is declared, so this is not a VNN-LIB query")
         missing = next((k for k in range(len(found)) if k not in found), None)
         if missing is not None:
             raise InputError(
@@ -303,7 +326,7 @@ class _Cases:
             if gap is None:
                 literals = shared + tuple(atom for atom in term if isinstance(atom, Literal))
                 if not literals:
-                    raise InputError(f"{self.source.name} says nothing of the outputs: assert which ones are unsafe")
+                    raise InputError(f"{self.source.name} says nothing about the outputs: assert which ones are unsafe")
                 clauses.setdefault(frozenset(own.items()), []).append(literals)
         if not clauses:
             raise InputError(f"{self.source.name} is about no input at all: X_{empty} cannot have any value")

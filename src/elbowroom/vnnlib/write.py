@@ -36,12 +36,25 @@ def export(
     timeout: int = TIMEOUT,
     dtype: torch.dtype | None = None,
 ) -> list[Path]:
-    """Writes one query per certified input into the folder `out`, and returns their paths.
+    """Writes one query per certified input into a folder.
 
-    Beside the queries stand the network, `network.onnx`, and the list of both, `instances.csv` (network, query,
-    seconds to try), as in the verification competitions. `net`: by default the network the certificates carry.
-    `dtype`: the type of the ONNX model, as in `to_onnx`; each query names the numbers that the model holds rounded,
-    if there are any.
+    Next to the queries stand the network, `network.onnx`, and the list of both, `instances.csv` (network, query,
+    seconds to try), as in the verification competitions.
+
+    Args:
+        certs: The certificates, of boxes along the axes.
+        net: The network, by default the one the certificates carry.
+        out: The folder.
+        timeout: The seconds to try.
+        dtype: The type of the ONNX model, as in `to_onnx`; each query names the numbers that the model holds
+            rounded, if there are any.
+
+    Returns:
+        The paths of the queries.
+
+    Raises:
+        InputError: The regions are not boxes, nothing is certified, the network is another one, or the folder cannot be
+            written.
     """
     net = _network_of(certs, net)
     if certs.lower is None or certs.upper is None:
@@ -74,7 +87,7 @@ def _network_of(certs: Certificates, net: Network | None) -> Network:
         raise InputError("these certificates do not carry their network; give it as net")
     stated, found = certs.settings.get("network_hash"), network_hash(net)
     if stated != found:
-        raise InputError(f"the certificates speak of the network with hash {stated}; this one has the hash {found}")
+        raise InputError(f"the certificates are about the network with hash {stated}; this one has the hash {found}")
     certs.must_fit(net)
     return net
 
@@ -82,16 +95,37 @@ def _network_of(certs: Certificates, net: Network | None) -> Network:
 def write_query(
     path: str | os.PathLike[str], lower: Tensor, upper: Tensor, spec: Specification, notes: Sequence[str] = ()
 ) -> Path:
-    """Writes `query(lower, upper, spec, notes)` to a file."""
+    """Writes `query(lower, upper, spec, notes)` to a file.
+
+    Args:
+        path: The file.
+        lower: The lower corner, of the input's shape, as float64.
+        upper: The upper corner.
+        spec: What holds, for this one input.
+        notes: Comments.
+
+    Returns:
+        The file's path.
+    """
     target = Path(path)
     target.write_text(query(lower, upper, spec, notes))
     return target
 
 
 def query(lower: Tensor, upper: Tensor, spec: Specification, notes: Sequence[str] = ()) -> str:
-    """The VNN-LIB text whose answer is "unsat" exactly if `spec` holds on the box.
+    """The VNN-LIB text whose answer is "unsat" exactly if a specification holds on a box.
 
-    `lower`, `upper`: the corners, of the input's shape, as float64; `spec`: for this one input; `notes`: comments.
+    Args:
+        lower: The lower corner, of the input's shape, as float64.
+        upper: The upper corner.
+        spec: What holds, for this one input.
+        notes: Comments.
+
+    Returns:
+        The text.
+
+    Raises:
+        InputError: The corners are not those of a box, or the specification is for several inputs.
     """
     low, high = (t.to(torch.float64).flatten().tolist() for t in (lower, upper))
     if len(low) != len(high) or not all(-torch.inf < a <= b < torch.inf for a, b in zip(low, high)):
@@ -164,14 +198,26 @@ def _sum(terms: list[str]) -> str:
 
 
 def exact_decimals(value: float) -> str:
-    """All the decimals of a float64."""
+    """All the decimals of a float64.
+
+    Args:
+        value: The number.
+
+    Returns:
+        Its decimals, without an exponent.
+    """
     return _plain(Decimal(value))
 
 
 def decimals_between(lower: float, upper: float) -> tuple[str, str]:
     """Decimals for the two ends of an interval, none outside it, each less than its last binary place away.
 
-    An interval of one point stays that point.
+    Args:
+        lower: The lower end.
+        upper: The upper end; an interval of one point stays that point.
+
+    Returns:
+        The decimals of both.
     """
     if lower == upper:
         return exact_decimals(lower), exact_decimals(upper)

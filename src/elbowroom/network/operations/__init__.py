@@ -5,7 +5,7 @@ leave that axis out.
 
 An operation says what it computes (`__call__`), and nothing of how that is bounded: search, proof and Arb each have
 their own maps (`search.bounds.maps`, `proof.kernel.rows`, `proof.arb`), so that no fault is shared. Weights of batch
-norm and the like are never folded into neighbours: results speak of the network as stored.
+norm and the like are never folded into neighbours: results are about the network as stored.
 
 `base` says what every operation is, `fields` what its fields may hold; the operations themselves are in `affine`,
 `windows`, `reshaping` and `activations`, and all are imported here, which makes them known to network files.

@@ -15,7 +15,7 @@ from elbowroom.errors import InputError
 
 def _tensor(value: Any, where: str) -> Tensor:
     plain = isinstance(value, Tensor) and value.layout is torch.strided and not value.is_quantized
-    if not plain or not value.is_floating_point():
+    if not isinstance(value, Tensor) or not plain or not value.is_floating_point():
         what = f"a tensor of {value.dtype}" if isinstance(value, Tensor) else repr(value)
         raise InputError(f"{where} must be a plain tensor of floating-point numbers, got {what}")
     if not value.numel():
@@ -38,7 +38,7 @@ def _number(value: Any, where: str) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise InputError(f"{where} = {value} is no floating-point number") from None
+        raise InputError(f"{where} = {value} is not a floating-point number") from None
 
 
 def _flag(value: Any, where: str) -> bool:

@@ -134,7 +134,8 @@ def _one_sided_slope(op: Any, x: Tensor) -> Tensor:
         return (x > 0).to(x.dtype)
     if isinstance(op, ops.LeakyReLU):
         return torch.where(x > 0, torch.ones_like(x), torch.as_tensor(op.slope, dtype=x.dtype, device=x.device))
-    return ((x > op.low) & (x < op.high)).to(x.dtype)
+    slopes: Tensor = ((x > op.low) & (x < op.high)).to(x.dtype)
+    return slopes
 
 
 # --- smooth functions

@@ -332,7 +332,8 @@ class _Pad(_Move):
 class _Concat(_Move):
     def back(self, op: ops.Concat, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
         axis = op.axis % len(shapes[0])
-        return a.split([s[axis] for s in shapes], dim=1 + axis)
+        pieces: tuple[Tensor, ...] = a.split([s[axis] for s in shapes], dim=1 + axis)
+        return pieces
 
 
 AFFINE: dict[type[ops.Operation], AffineRow] = {

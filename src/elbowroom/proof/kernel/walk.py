@@ -31,7 +31,7 @@ class StrictBounds:
 
     `lower[i]`, `upper[i]`: `b x *shape`. `noise`: errors the network as executed adds of its own, infinite where it may
     overflow; `overflowed`, `b`: inputs where it may, of which nothing is proved from there on. `hidden`: linear bounds
-    for the hidden layers, too, where the intervals do not suffice.
+    for the hidden layers, too, where the intervals are not enough.
     """
 
     def __init__(

@@ -134,12 +134,14 @@ def _gathered(node: NodeProto, inputs: Arrays) -> int:
     (data, *_), axis = inputs, next((a.i for a in node.attribute if a.name == "axis"), 0)
     if data is None or not -data.ndim <= axis < data.ndim:
         raise InputError(f"there is no axis {axis} to gather from")
-    return _largest(node, inputs[1:]) * data.size // max(data.shape[axis], 1)
+    size: int = _largest(node, inputs[1:]) * data.size // max(data.shape[axis], 1)
+    return size
 
 
 def _multiplied(node: NodeProto, inputs: Arrays) -> int:
     x, y = (v if v.ndim > 1 else v.reshape(1, -1) for v in inputs if v is not None)
-    return math.prod(_joint([x.shape[:-2], y.shape[:-2]])) * x.shape[-2] * y.shape[-1]
+    size: int = math.prod(_joint([x.shape[:-2], y.shape[:-2]])) * x.shape[-2] * y.shape[-1]
+    return size
 
 
 def _range(node: NodeProto, inputs: Arrays) -> int:

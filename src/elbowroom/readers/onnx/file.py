@@ -198,7 +198,7 @@ def _external(tensor: TensorProto, folder: Path, size: int) -> bytes:
         if not file.is_relative_to(home):
             raise InputError(f"{where}, a link that leads out of the model's folder; it is not followed")
         if not file.is_file():
-            raise InputError(f"{where}, which is no plain file")
+            raise InputError(f"{where}, which is not a plain file")
         if file.stat().st_size < (offset or 0) + size:
             raise InputError(f"{where}, which ends too early: {(offset or 0) + size} bytes are needed")
         with open(file, "rb") as stream:
@@ -214,5 +214,5 @@ def _number(entries: dict[str, str], key: str, where: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise InputError(f"{where}, with the {key} {text!r}, which is no size")
+        raise InputError(f"{where}, with the {key} {text!r}, which is not a size")
     return int(text)

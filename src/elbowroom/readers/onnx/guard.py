@@ -128,12 +128,14 @@ def distance(expected: np.ndarray, found: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
         same = (expected == found) | (np.isnan(expected) & np.isnan(found))
         apart = np.where(same, 0.0, np.abs(expected - found))
-    return np.where(np.isfinite(apart), apart, np.inf).max(1, initial=0.0)
+    largest: np.ndarray = np.where(np.isfinite(apart), apart, np.inf).max(1, initial=0.0)
+    return largest
 
 
 def largest(array: np.ndarray) -> np.ndarray:
     """The largest finite magnitude in each row. `b`"""
-    return np.where(np.isfinite(array), np.abs(array), 0.0).max(1, initial=0.0)
+    largest: np.ndarray = np.where(np.isfinite(array), np.abs(array), 0.0).max(1, initial=0.0)
+    return largest
 
 
 class Guard:

@@ -112,7 +112,7 @@ class _Reading:
 
     def _source(self) -> ValueInfoProto:
         """The one input that the outputs depend on."""
-        used = [i for i in self.graph.input if i.name not in self.tensors and self.uses[i.name]]
+        used: list[ValueInfoProto] = [i for i in self.graph.input if i.name not in self.tensors and self.uses[i.name]]
         if not used:
             raise UnsupportedError("the model's output does not depend on its input")
         if len(used) > 1:

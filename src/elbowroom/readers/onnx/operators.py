@@ -208,7 +208,7 @@ def _extreme(largest: bool) -> Callable[..., Value]:
         numbers = [v for v in values if isinstance(v, np.ndarray)]
         if len(computed) != 1 or any(v.size != 1 for v in numbers):
             refuse("only the larger or smaller of one computed value and a number is supported")
-        x = computed[0]
+        x: Value = computed[0]
         for number in numbers:
             limit = float(to.parameter(number, "numbers").reshape(()))
             x = _clipped(to, x, *((limit, math.inf) if largest else (-math.inf, limit)))

@@ -111,7 +111,8 @@ def _average_pool(node: NodeProto, inputs: Arrays) -> np.ndarray:
 
 def _global_max_pool(node: NodeProto, inputs: Arrays) -> np.ndarray:
     x = inputs[0]
-    return x.reshape(*x.shape[:2], -1).max(-1).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
+    largest: np.ndarray = x.reshape(*x.shape[:2], -1).max(-1).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
+    return largest
 
 
 def _softmax(node: NodeProto, x: np.ndarray, opset: int) -> np.ndarray:
@@ -161,7 +162,8 @@ def _gelu(node: NodeProto, inputs: Arrays) -> np.ndarray:
         bends = [math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)) for v in inputs[0].flat]
     else:
         bends = [math.erf(v / math.sqrt(2)) for v in inputs[0].flat]
-    return inputs[0] / 2 * (1 + np.reshape(bends, inputs[0].shape))
+    y: np.ndarray = inputs[0] / 2 * (1 + np.reshape(bends, inputs[0].shape))
+    return y
 
 
 _OPERATORS: dict[str, Operator] = {

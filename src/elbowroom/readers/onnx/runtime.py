@@ -94,7 +94,8 @@ class Runtime:
 
     def _overflows(self, expected: Rounding) -> np.ndarray:
         """Where numbers are so large that their cubes may be infinite in the model's own type. `b`"""
-        return expected.largest > torch.finfo(self.kind).max ** (1 / 3)
+        large: np.ndarray = expected.largest > torch.finfo(self.kind).max ** (1 / 3)
+        return large
 
     def _difference(self, x: Tensor, found: np.ndarray, answer: np.ndarray, expected: Rounding) -> UnsupportedError:
         place = self._first_that_differs(x)

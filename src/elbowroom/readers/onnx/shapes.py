@@ -90,7 +90,8 @@ def unsqueeze(to: Step, x: Value, axes: Any = None) -> Value:
 
 def transpose(to: Step, x: Value) -> Value:
     perm = to.integers("perm")
-    return turned(to, x, tuple(reversed(range(len(x.shape)))) if perm is None else perm)
+    value: Value = turned(to, x, tuple(reversed(range(len(x.shape)))) if perm is None else perm)
+    return value
 
 
 def turned(to: Step, x: Any, perm: Sequence[int]) -> Any:
@@ -164,7 +165,7 @@ def split(to: Step, x: Value, split: Any = None) -> tuple[Value, ...]:
     axis = to.axis(to.integer("axis", 0), len(x.shape))
     n, count = x.shape[axis], to.integer("num_outputs", len(to.node.output))
     sizes = to.given("split", split)
-    if sizes is None:  # equal parts, but for the last one
+    if sizes is None:  # equal parts, except for the last one
         part = -(-n // max(count, 1))
         sizes = tuple(min(part, n - i * part) for i in range(count))
     if sum(sizes) != n or len(sizes) != len(to.node.output) or min(sizes) < 1:

@@ -2,7 +2,7 @@
 
 A model is read at batch size 1. A value computed from the input is a node of the graph together with the shape it has
 in the ONNX model. The node may hold the same numbers in another shape, row by row in the same order: an operation that
-needs a certain shape asks for it (`Builder.view`), so that reshaping costs nothing where nobody minds.
+needs a certain shape asks for it (`Builder.view`), so that reshaping costs nothing where it makes no difference.
 """
 
 from __future__ import annotations

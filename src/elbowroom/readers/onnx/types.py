@@ -1,6 +1,6 @@
 """Which type each value of an ONNX model has, and where values are rounded to a narrower one.
 
-An operator gives the type it takes, but for the few that are named here.
+An operator gives the type it takes, except for the few that are named here.
 """
 
 from __future__ import annotations

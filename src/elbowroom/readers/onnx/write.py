@@ -56,7 +56,7 @@ def to_onnx(net: Network, dtype: torch.dtype | None = None) -> ModelProto:
     graph = onnx.helper.make_graph(
         writer.nodes, "network", values[:1], values[-1:], writer.initializers, value_info=values[1:-1]
     )
-    model = onnx.helper.make_model(
+    model: ModelProto = onnx.helper.make_model(
         graph,
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,

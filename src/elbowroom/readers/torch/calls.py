@@ -145,7 +145,7 @@ def number_of(size: dict[str, Any]) -> int:
     """A size that must be a number."""
     value = size["as_int"]
     if type(value) is not int:
-        raise ValueError(f"{value!r} is no size")
+        raise ValueError(f"{value!r} is not a size")
     return value
 
 

@@ -43,7 +43,7 @@ class InFloat64(TorchDispatchMode):
     """
 
     def __init__(self, x: Tensor, own: torch.dtype) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch gives it no types
         self.own = own
         self.computed = WeakTensorKeyDictionary()
         self.computed[x] = True

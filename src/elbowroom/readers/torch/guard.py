@@ -2,7 +2,7 @@
 
 Three things are compared. Each operation of the trace, one by one, with what it was read as (in float64, each on what
 was read of its inputs): this names what is misread. The module itself in float64 (every parameter widened; conversions
-left out, but for those to a type narrower than its own) with the network: this shows that the trace is of the module.
+left out, except those to a type narrower than its own) with the network: this shows that the trace is of the module.
 And the module in its own type with the network, coarsely: what is in use.
 
 A saved program (`.pt2`) is its own module here: the calls that its file lists, run one after the other. That they have

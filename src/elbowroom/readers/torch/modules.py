@@ -34,8 +34,8 @@ def read_module(module: nn.Module, shape: Shape, task: str | None = None) -> Net
 
     Python numbers in its code become constants rounded to the type they are used in, as torch does; in a module of
     half precision they stay as they are, and the network is the module in float64. A softmax over the classes at the
-    end is left off, but for `task` "regression"; the network's notes say so. What was read is compared with the module
-    (`guard.py`), which is kept in memory as `network.source`. Raises one `UnsupportedError` that names every
+    end is left off, unless `task` is "regression"; the network's notes say so. What was read is compared with the
+    module (`guard.py`), which is kept in memory as `network.source`. Raises one `UnsupportedError` that names every
     operation without a bound here, or the first that differs, and `InputError` where `shape` does not fit.
     """
     copied = _copy(module)
@@ -127,7 +127,9 @@ def _export(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
     try:
         batch = ({0: torch.export.Dim("batch")},)
         with DEFAULT_DTYPE.released():
-            program = torch.export.export(module, (x,), dynamic_shapes=batch, strict=False)
+            program: torch.export.ExportedProgram = torch.export.export(
+                module, (x,), dynamic_shapes=batch, strict=False
+            )
         program = program.run_decompositions({})
     except Exception as error:
         raise UnsupportedError(
@@ -137,7 +139,7 @@ def _export(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
     if program.graph_signature.buffers_to_mutate:
         names = ", ".join(program.graph_signature.buffers_to_mutate.values())
         raise UnsupportedError(
-            f"{type(module).__name__} changes its buffers when it runs ({names}), so it is no fixed "
+            f"{type(module).__name__} changes its buffers when it runs ({names}), so it is not a fixed "
             "function; remove the update from eval mode"
         )
     return program

@@ -140,7 +140,8 @@ class _Reader:
             raise UnsupportedError(
                 f"{self.path} does not just return one tensor, but gives {', '.join(kinds)}; export one that does"
             )
-        return specs[0][1]["arg"]["as_tensor"]["name"]
+        name: str = specs[0][1]["arg"]["as_tensor"]["name"]
+        return name
 
     def _calls(self, nodes: list[Any]) -> list[Call]:
         calls, problems = [], []
@@ -185,7 +186,7 @@ class _Reader:
         end = start + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True)) + 1
         count = len(data) // dtype.itemsize
         if meta["layout"] != _STRIDED or len(data) % dtype.itemsize or min(start, *sizes, *strides, 0) < 0:
-            raise InputError(f"{self.path}: the entry {entry!r} is no plain tensor")
+            raise InputError(f"{self.path}: the entry {entry!r} is not a plain tensor")
         if (math.prod(sizes) and end > count) or math.prod(sizes) > LARGEST:
             raise InputError(f"{self.path}: the entry {entry!r} holds {count} numbers, too few for a tensor of {sizes}")
         flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)

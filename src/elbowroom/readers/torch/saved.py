@@ -73,7 +73,8 @@ class SavedProgram(nn.Module):
             self.register_buffer(self.buffer_names[name], tensor)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._values(x)[self.names[1]]
+        outputs: Tensor = self._values(x)[self.names[1]]
+        return outputs
 
     def _values(self, x: Tensor) -> dict[str, Any]:
         values: dict[str, Any] = {name: getattr(self, buffer) for name, buffer in self.buffer_names.items()}

@@ -108,7 +108,8 @@ def flip(to: Step, x: At, dims: Any) -> At:
 
 
 def getitem(to: Step, values: Any, index: int) -> At:
-    return values[index] if values[index] is not None else refuse("uses positions or statistics, not values")
+    value: At | None = values[index]
+    return value if value is not None else refuse("uses positions or statistics, not values")
 
 
 def cat(to: Step, xs: Any, dim: int = 0) -> At:

@@ -25,8 +25,8 @@ class At:
 class Step:
     """What a handler sees: the ATen node it translates, and the graph it adds to.
 
-    `exact`: constants are kept as they are, where they would be rounded to the result's type otherwise; nodes whose
-    constants were changed thereby go into `rounded`.
+    `exact`: constants are kept as they are. Otherwise they are rounded to the result's type, and nodes whose constants
+    this changed go into `rounded`.
     """
 
     graph: Graph
@@ -37,7 +37,8 @@ class Step:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.node.meta["val"].dtype
+        dtype: torch.dtype = self.node.meta["val"].dtype
+        return dtype
 
     @property
     def shape(self) -> Shape:
@@ -55,14 +56,14 @@ class Step:
         """A constant that meets `x` element by element, without the batch axis."""
         fixed(value)
         given = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-        value = exactly(given, self.dtype) if self.exact else given.to(self.dtype)
-        if not torch.equal(value.double(), given.double()):
+        stored = exactly(given, self.dtype) if self.exact else given.to(self.dtype)
+        if not torch.equal(stored.double(), given.double()):
             self.rounded.add(self.node)
-        if value.dim() <= len(x.shape):
-            return value
-        if value.dim() > len(x.shape) + 1 or value.shape[0] != 1:
-            refuse(f"a constant of shape {tuple(value.shape)} reaches into the batch axis")
-        return value[0]
+        if stored.dim() <= len(x.shape):
+            return stored
+        if stored.dim() > len(x.shape) + 1 or stored.shape[0] != 1:
+            refuse(f"a constant of shape {tuple(stored.shape)} reaches into the batch axis")
+        return stored[0]
 
     def number(self, value: Any) -> float:
         """A number among an operation's own: rounded, or not, by the same rule as constants."""

@@ -55,8 +55,8 @@ class Translation:
     Constants. A model whose input has half precision is read with exact constants: its stored tensors, and Python
     numbers, counts and what it computes from constants alone as the module in float64 would have them. In a model of
     float32 or float64 a number is rounded to the type it is used in, as torch does, so that a network of float32
-    consists of float32 numbers and can be claimed to run as such; `rounded` has the nodes where a number was changed
-    thereby, and `is_rounded` says whether any constant may have been.
+    consists of float32 numbers and can be claimed to run as such; `rounded` has the nodes where this changed a
+    number, and `is_rounded` says whether any constant may have been.
     """
 
     def __init__(self, program: torch.export.ExportedProgram, shape: Shape, task: str | None) -> None:
@@ -103,7 +103,7 @@ class Translation:
         self.is_rounded = self.dtype == torch.float32 and (self.is_rounded or bool(self.rounded))
 
     def _final_softmax(self) -> fx.Node | None:
-        """The softmax over the classes that the output is, but for its shape."""
+        """The softmax over the classes that the output is, except for its shape."""
         node = self.last
         while HANDLERS.get(node.target) in KEEPS_ORDER and self._is_plain(node):
             node = node.all_input_nodes[0]

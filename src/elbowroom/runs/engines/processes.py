@@ -19,11 +19,12 @@ import torch
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import ElbowroomError
 from elbowroom.network.graph import Network
-from elbowroom.runs.engines.crew import News, share_out
+from elbowroom.runs.engines.pool import Event, distribute
 from elbowroom.runs.engines.transport import answer, network_bytes, network_of
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.problem import device_of
 from elbowroom.runs.settings import Settings
+from elbowroom.runs.sharing import threads_each
 from elbowroom.search.memory import Budget
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
@@ -37,8 +38,8 @@ def processes(
     if settings.memory is None:
         total = Budget.of(None, device_of(settings)).total
         settings = dataclasses.replace(settings, memory=max(1 << 20, total // count))
-    threads = max(1, torch.get_num_threads() // count)
-    yield from share_out(_Processes((network_bytes(net), settings.plain(), threads)), count, net, work)
+    threads = threads_each(settings)
+    yield from distribute(_Processes((network_bytes(net), settings.plain(), threads)), count, net, work)
 
 
 class _Processes:
@@ -49,7 +50,7 @@ class _Processes:
         self._alive: dict[Connection, BaseProcess] = {}
         resource_tracker.ensure_running()  # it changes the mask of signals, so not while that is ours
 
-    def hire(self) -> Hashable:
+    def start(self) -> Hashable:
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
         process = context.Process(target=_serve, args=(there, *self._given), daemon=True)
@@ -59,23 +60,23 @@ class _Processes:
         there.close()  # now the pipe ends when the worker does
         return here
 
-    def give(self, worker: Any, part: Part) -> None:
-        with contextlib.suppress(OSError):  # it is dead, as the next news will say
+    def submit(self, worker: Any, part: Part) -> None:
+        with contextlib.suppress(OSError):  # it is dead, as the next event will say
             worker.send(vars(part))
 
-    def news(self) -> list[News]:
-        return [self._heard(pipe) for pipe in connection.wait(list(self._alive)) if isinstance(pipe, Connection)]
+    def events(self) -> list[Event]:
+        return [self._event(pipe) for pipe in connection.wait(list(self._alive)) if isinstance(pipe, Connection)]
 
-    def _heard(self, pipe: Connection) -> News:
+    def _event(self, pipe: Connection) -> Event:
         try:
-            return News(pipe, *pipe.recv())
+            return Event(pipe, *pipe.recv())
         except (EOFError, OSError):
             process = self._alive.pop(pipe)
             pipe.close()
             process.join()
-            return News(pipe, "died", _how(process.exitcode))
+            return Event(pipe, "died", _how(process.exitcode))
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         for process in self._alive.values():
             if process.pid is not None:
                 process.kill()

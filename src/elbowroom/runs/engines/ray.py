@@ -18,7 +18,7 @@ import torch
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network.graph import Network
-from elbowroom.runs.engines.crew import News, share_out
+from elbowroom.runs.engines.pool import Event, distribute
 from elbowroom.runs.engines.transport import answer, network_bytes, network_of
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.settings import Settings
@@ -61,7 +61,7 @@ def connected(settings: Settings) -> Iterator[Settings]:
 def actors(net: Network, settings: Settings, work: Iterable[Part]) -> Generator[tuple[int, Certificates], None, None]:
     """An engine: `settings.workers` actors, as far as the cluster has room for them."""
     count = settings.workers or 1
-    yield from share_out(_Actors(net, settings, count), count, net, work)
+    yield from distribute(_Actors(net, settings, count), count, net, work)
 
 
 def _ray() -> Any:
@@ -148,39 +148,39 @@ class _Actors:
         self._ready: set[Hashable] = set()
         self._asked: dict[Any, Hashable] = {}  # by reference: of what a worker will say
 
-    def hire(self) -> Hashable:
+    def start(self) -> Hashable:
         number = next(self._numbers)
         self._alive[number] = actor = self._kind.remote(*self._given)
         self._asked[actor.state.remote()] = number
         return number
 
-    def give(self, worker: Hashable, part: Part) -> None:
+    def submit(self, worker: Hashable, part: Part) -> None:
         self._asked[self._alive[worker].compute.remote(vars(part))] = worker
 
-    def news(self) -> list[News]:
+    def events(self) -> list[Event]:
         while True:
             done, _ = self._ray.wait(list(self._asked), timeout=_PATIENCE)
             if done:
-                return [self._heard(reference) for reference in done]
+                return [self._event(reference) for reference in done]
             if not self._ready:
                 _LOG.warning("still no worker is ready: the Ray cluster has no room, or is slow to start one")
 
-    def _heard(self, reference: Any) -> News:
+    def _event(self, reference: Any) -> Event:
         worker = self._asked.pop(reference)
         errors = self._ray.exceptions
         try:
-            news = News(worker, *self._ray.get(reference))
+            event = Event(worker, *self._ray.get(reference))
             self._ready.add(worker)
-            return news
+            return event
         except errors.RayTaskError as error:
-            return News(worker, "broken", str(error))
+            return Event(worker, "broken", str(error))
         except errors.RayError as error:  # a worker or its node is gone, or what it found with it
             self._ray.kill(self._alive.pop(worker))
             self._ready.discard(worker)
             first = (str(error).strip().splitlines() or [""])[0]
-            return News(worker, "died", f"by {type(error).__name__}: {first}")
+            return Event(worker, "died", f"by {type(error).__name__}: {first}")
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         for actor in self._alive.values():
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ray.kill(actor)

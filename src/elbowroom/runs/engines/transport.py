@@ -57,7 +57,7 @@ def _tensor(value: Any) -> Any:
 
 
 def answer(worker: Worker, part: Mapping[str, Any]) -> tuple[str, Any]:
-    """What a worker says about a part (the fields of a `Part`): its kind, see `crew`, and its content."""
+    """What a worker says about a part (the fields of a `Part`): its kind, see `pool`, and its content."""
     own: dict[str, Any] = {
         name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in part.items()
     }

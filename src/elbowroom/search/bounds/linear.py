@@ -70,7 +70,7 @@ def lower_deviation(
     tensors = [inputs.radius]
     for i in relaxed:
         tensors.extend(_parameters(planes[i], parallel))
-    result: Tensor = _Bound.apply(job, *tensors)
+    result: Tensor = _Bound.apply(job, *tensors)  # type: ignore[no-untyped-call]  # torch gives it no types
     return result
 
 

@@ -71,10 +71,6 @@ class Map:
         over those of `c`, of which only the places count."""
         raise NotImplementedError
 
-    def products(self, op: Any) -> int:
-        """How many products each number of the output takes; moves not counted."""
-        return 0
-
     def matrix(self, op: Any) -> Tensor | None:
         """`L` for inputs of one axis, `out x in`, where it is stored so."""
         return None
@@ -89,9 +85,6 @@ class _Linear(Map):
 
     def adjoint(self, op: Any, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
         return (a @ op.weight,)
-
-    def products(self, op: Any) -> int:
-        return int(op.weight.shape[1])
 
     def matrix(self, op: Any) -> Tensor | None:
         weight: Tensor = op.weight
@@ -202,9 +195,6 @@ class _Conv(_Sliding):
     def window(self, op: Any) -> tuple[Shape, Shape, Shape]:
         return tuple(op.weight.shape[2:]), op.padding, op.dilation
 
-    def products(self, op: Any) -> int:
-        return int(op.weight[0].numel())
-
 
 class _AvgPool(_Sliding):
     def window(self, op: Any) -> tuple[Shape, Shape, Shape]:
@@ -281,7 +271,8 @@ class _Scale(_WithConstant):
         return factor
 
     def absolute(self, op: Any, *radii: Tensor) -> Tensor:
-        return radii[0] * op.factor.abs()
+        scaled: Tensor = radii[0] * op.factor.abs()
+        return scaled
 
 
 class _Divide(_WithConstant):
@@ -293,7 +284,8 @@ class _Divide(_WithConstant):
         return x / op.divisor
 
     def absolute(self, op: Any, *radii: Tensor) -> Tensor:
-        return radii[0] / op.divisor.abs()
+        scaled: Tensor = radii[0] / op.divisor.abs()
+        return scaled
 
 
 class _Shift(_WithConstant):
@@ -327,7 +319,8 @@ class _Add(Map):
 class _Concat(Map):
     def adjoint(self, op: Any, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
         sizes = [s[op.axis] for s in shapes]
-        return a.split(sizes, dim=op.axis + 1 if op.axis >= 0 else op.axis + a.dim())
+        pieces: tuple[Tensor, ...] = a.split(sizes, dim=op.axis + 1 if op.axis >= 0 else op.axis + a.dim())
+        return pieces
 
     def reach(self, op: Any, at: Geometry, shape: Shape, shapes: Sequence[Shape]) -> Geometry | None:
         return at if op.axis in (0, -len(shape)) else None  # channels beside channels

@@ -35,6 +35,11 @@ from elbowroom.network.graph import Node
 from elbowroom.search.bounds.max_pool import MaxPooling
 from elbowroom.search.bounds.planes import Planes, Relaxed, Term, ratio
 
+# Functions of an operation and tensors, see `Row`.
+Derivative = Callable[[Any, Tensor], Tensor]
+Points = Callable[[Any, Tensor, Tensor, Tensor], list[Tensor]]
+Chord = Callable[[Any, Tensor, Tensor], Tensor]
+
 
 @dataclass(frozen=True)
 class Row(Relaxed):
@@ -46,10 +51,10 @@ class Row(Relaxed):
     normal number; zero where the function is computed exactly.
     """
 
-    derivative: Callable[[Any, Tensor], Tensor]
-    points: Callable[[Any, Tensor, Tensor, Tensor], list[Tensor]]
+    derivative: Derivative
+    points: Points
     slopes: Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
-    chord: Callable[[Any, Tensor, Tensor], Tensor]
+    chord: Chord
     turns: Callable[[Any], tuple[float, ...]] = lambda op: ()
     slack: float = 0.0
     zero_below: bool = False
@@ -120,7 +125,7 @@ def _bent(kinks: tuple[float, ...], l: Tensor, u: Tensor) -> Tensor:
     return inside
 
 
-def _kinked_chord(kinks: Callable[[Any], tuple[float, ...]], derivative: Callable) -> Callable:
+def _kinked_chord(kinks: Callable[[Any], tuple[float, ...]], derivative: Derivative) -> Chord:
     def chord(op: Any, l: Tensor, u: Tensor) -> Tensor:
         flat = derivative(op, (l + u) / 2)
         return torch.where(_bent(kinks(op), l, u), ratio(op(u) - op(l), u - l, flat), flat)
@@ -175,7 +180,7 @@ def _supporting_slopes(op: Any, points: list[Tensor], l: Tensor, u: Tensor, flat
     return lower, upper
 
 
-def _piecewise(kinks: Callable[[Any], tuple[float, ...]], derivative: Callable[[Any, Tensor], Tensor]) -> Row:
+def _piecewise(kinks: Callable[[Any], tuple[float, ...]], derivative: Derivative) -> Row:
     def points(op: Any, k: Tensor, l: Tensor, u: Tensor) -> list[Tensor]:
         return [_like(kink, l) for kink in kinks(op)]
 
@@ -221,7 +226,7 @@ class _Rectifier(Relaxed):
 # --- smooth functions
 
 
-def _smooth_chord(derivative: Callable[[Any, Tensor], Tensor]) -> Callable:
+def _smooth_chord(derivative: Derivative) -> Chord:
     def chord(op: Any, l: Tensor, u: Tensor) -> Tensor:
         # On narrow intervals the difference of values cancels and its gradient is noise; the slope at the
         # midpoint is then closer to the chord than the chord's own rounding (third root of the precision).
@@ -234,7 +239,7 @@ def _smooth_chord(derivative: Callable[[Any, Tensor], Tensor]) -> Callable:
     return chord
 
 
-def _convex(derivative: Callable, points: Callable) -> Row:
+def _convex(derivative: Derivative, points: Points) -> Row:
     """Convex functions: the chord above, the tangent at the midpoint below."""
     chord = _smooth_chord(derivative)
 
@@ -244,7 +249,7 @@ def _convex(derivative: Callable, points: Callable) -> Row:
     return Row(derivative, points, slopes, chord, slack=_SLACK)
 
 
-def _s_shaped(derivative: Callable, stationary: Callable[[Tensor], Tensor]) -> Row:
+def _s_shaped(derivative: Derivative, stationary: Callable[[Tensor], Tensor]) -> Row:
     """Functions convex below zero, concave above, and symmetric about zero but for a constant.
 
     `stationary(k)`: the x >= 0 with sigma'(x) = k.
@@ -290,11 +295,12 @@ class _Mirrored:
         self.op = op
 
     def __call__(self, x: Tensor) -> Tensor:
-        return -self.op(-x)
+        mirrored: Tensor = -self.op(-x)
+        return mirrored
 
 
 def _wavy(
-    derivative: Callable, bends: Callable[[Any], tuple[float, ...]], turns: Callable[[Any], tuple[float, ...]]
+    derivative: Derivative, bends: Callable[[Any], tuple[float, ...]], turns: Callable[[Any], tuple[float, ...]]
 ) -> Row:
     """Functions that are neither convex nor S-shaped: `bends` are where the derivative stops being monotone."""
     chord = _smooth_chord(derivative)

@@ -141,7 +141,8 @@ class Placed:
         scaled = torch.where(
             size > 0, moved / torch.where(size > 0, size, 1.0), torch.where(moved == 0, 0.0, torch.inf)
         )
-        return torch.linalg.vector_norm(scaled, ord=self.p, dim=-1) <= 1
+        inside: Tensor = torch.linalg.vector_norm(scaled, ord=self.p, dim=-1) <= 1
+        return inside
 
     def sample(self, theta: Tensor, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Points drawn uniformly from the region, `b x count x n`."""
@@ -171,7 +172,10 @@ def _uniform_in_ball(b: int, count: int, n: int, p: float, free: Tensor, generat
     v = torch.where(free.cpu(), v, 0.0)
     norm = torch.linalg.vector_norm(v, ord=p, dim=-1, keepdim=True).clamp_min(1e-300)
     dims = free.sum(-1, keepdim=True).cpu().to(torch.float64)
-    return v / norm * torch.rand(b, count, 1, dtype=torch.float64, generator=generator) ** (1 / dims.clamp_min(1))
+    points: Tensor = (
+        v / norm * torch.rand(b, count, 1, dtype=torch.float64, generator=generator) ** (1 / dims.clamp_min(1))
+    )
+    return points
 
 
 @dataclass(frozen=True, eq=False)

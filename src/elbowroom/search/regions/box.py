@@ -147,7 +147,11 @@ class PlacedAsymmetricBox(PlacedBox):
 class Uniform(Region):
     """The same radius for all features, times `scale` where given: the baseline.
 
-    `scale`: positive, broadcasts to the input; the sensible choice where features have different units.
+    Args:
+        scale: Positive, broadcasts to the input; the sensible choice where features have different units.
+
+    Raises:
+        InputError: The scale is not positive and finite for every feature.
     """
 
     scale_by: Tensor | None = None
@@ -183,7 +187,11 @@ class Uniform(Region):
 
 @dataclass(frozen=True, eq=False)
 class Box(Region):
-    """A box with its own extent per feature (the paper's shape); `asymmetric`: per feature and side."""
+    """A box with its own extent per feature: the paper's shape.
+
+    Args:
+        asymmetric: Whether each side of a feature has an extent of its own.
+    """
 
     asymmetric: bool = False
 

@@ -16,11 +16,18 @@ from elbowroom.errors import InputError
 class InputSet:
     """`{ center + Q (radius * v) : ||v||_p <= 1 }`, one set per input of a batch.
 
-    `center`, `radius`: `b x *input_shape`, radius >= 0. `p`: inf (a box), 2 or 1. `basis` Q: an orthogonal
-    `n x n` matrix whose columns are the directions, or None for the coordinate axes.
     A box with its own lower and upper extents is one whose centre is its midpoint: see `box`.
-    `sharpness`: where finite, derivatives of `support` are smoothed for p = 1. The maximum has one by its largest term
-    alone, which says nothing of the others; so all share in it, by the power `sharpness` of their size.
+
+    Args:
+        center: `b x *input_shape`.
+        radius: `b x *input_shape`, not negative.
+        p: inf (a box), 2 or 1.
+        basis: Q, an orthogonal `n x n` matrix whose columns are the directions, or None for the coordinate axes.
+        sharpness: Where finite, derivatives of `support` are smoothed for p = 1. The maximum has one by its largest
+            term alone, which says nothing about the others; so all share in it, by the power `sharpness` of their size.
+
+    Raises:
+        InputError: p is none of these, or the shapes do not fit.
     """
 
     center: Tensor
@@ -42,7 +49,15 @@ class InputSet:
 
     @staticmethod
     def box(lower: Tensor, upper: Tensor) -> InputSet:
-        """The box `[lower, upper]`."""
+        """The box `[lower, upper]`.
+
+        Args:
+            lower: The lower corners, `b x *input_shape`.
+            upper: The upper corners, `b x *input_shape`.
+
+        Returns:
+            The set.
+        """
         center = lower / 2 + upper / 2  # half of the sum may overflow
         # Not half of the width: on a box a few ulps wide the rounded centre is not in the middle.
         return InputSet(center, torch.maximum(upper - center, center - lower))
@@ -56,7 +71,15 @@ class InputSet:
         return self.p == math.inf and self.basis is None
 
     def part(self, start: int, stop: int) -> InputSet:
-        """The sets of the inputs `start` to `stop` of the batch."""
+        """The sets of some inputs of the batch.
+
+        Args:
+            start: The first of them.
+            stop: The one after the last.
+
+        Returns:
+            Their sets.
+        """
         return replace(self, center=self.center[start:stop], radius=self.radius[start:stop])
 
     def hull(self) -> tuple[Tensor, Tensor]:
@@ -68,9 +91,13 @@ class InputSet:
         return self.center - extent, self.center + extent
 
     def support(self, a: Tensor) -> Tensor:
-        """`max a . (x - center)` over the set, `b x r`, by the dual norm.
+        """`max a . (x - center)` over the set, by the dual norm.
 
-        `a`: `b x r x n`, or `1 x r x n` for rows shared by the batch.
+        Args:
+            a: `b x r x n`, or `1 x r x n` for rows shared by the batch.
+
+        Returns:
+            `b x r`.
         """
         return self._norm(a if self.basis is None else a @ self.basis, self._flat)
 
@@ -93,8 +120,15 @@ class InputSet:
         return weight / (weight * terms).sum(-1, keepdim=True).clamp_min(torch.finfo(terms.dtype).tiny)
 
     def support_gradient(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Derivatives of `support(a)` by `a` (the point of the set it is attained at, minus the centre)
-        and by `radius`; both `b x r x n`. `a`: `b x r x n`."""
+        """Derivatives of `support(a)`.
+
+        Args:
+            a: `b x r x n`.
+
+        Returns:
+            By `a` (the point of the set at which the maximum is attained, minus the centre) and by `radius`, both `b x
+            r x n`.
+        """
         if self.basis is not None:
             a = a @ self.basis
         radius = self._flat[:, None]

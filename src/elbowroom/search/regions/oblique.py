@@ -19,8 +19,14 @@ from elbowroom.search.regions.box import Box
 class Oblique(Region):
     """Another shape in a rotated basis (the paper's "oblique bounds").
 
-    `basis`: orthogonal, `n x n`, columns are the directions. Extents, `frozen` and `importance` then
-    belong to directions, not to features.
+    Extents, `frozen` and `importance` then belong to directions, not to features.
+
+    Args:
+        basis: Orthogonal, `n x n`; its columns are the directions.
+        inner: The shape, with extents of its own.
+
+    Raises:
+        InputError: The basis is not orthogonal, or `inner` is no such shape.
     """
 
     basis: Tensor  # type: ignore[misc]

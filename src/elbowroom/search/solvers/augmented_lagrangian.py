@@ -14,15 +14,21 @@ from elbowroom.search.solvers.problem import Problem
 
 @dataclass(frozen=True)
 class AugmentedLagrangian:
-    """The authors' numbers of steps, dual updates, rho schedule and eta by default; `rate` and `clip` are ours.
+    """The paper's solver: the authors' numbers of steps, dual updates, rho schedule and eta by default.
 
-    Seven pairs of rate (3e-3 to 1e-2) and clip were tried on the reference images of `benchmarks/solvers.py`, and
-    the best kept: a clip that acts only on explosions. Where rescaling acts all the time, averages fell by up to a
-    tenth.
+    `rate` and `clip` are ours. Seven pairs of rate (3e-3 to 1e-2) and clip were tried on the reference images of
+    `benchmarks/solvers.py`, and the best kept: a clip that acts only on explosions. Where rescaling acts all the time,
+    averages fell by up to a tenth.
 
-    `steps`: gradient steps; `dual_every`: a dual update after so many; `rho`, `rho_factor`, `rho_every`:
-    the coefficient and its schedule; `rate`: Adam's; `clip`: the gradient's l2 norm is rescaled to this at most;
-    `eta`: the final shrink factor.
+    Args:
+        steps: Gradient steps.
+        dual_every: A dual update after so many.
+        rho: The coefficient at the start.
+        rho_factor: What it is multiplied by.
+        rho_every: After so many steps.
+        rate: Adam's learning rate.
+        clip: The gradient's l2 norm is rescaled to this at most.
+        eta: The final shrink factor.
     """
 
     steps: int = 400
@@ -35,7 +41,15 @@ class AugmentedLagrangian:
     eta: float = 0.99
 
     def run(self, problem: Problem, best: Best) -> Iterator[None]:
-        """A gradient step each, then the shrink. What is infeasible after it, or smaller, is the start again."""
+        """A gradient step each, then the shrink. What is infeasible after it, or smaller, is the start again.
+
+        Args:
+            problem: What to solve.
+            best: The best regions so far, which it starts from and offers to.
+
+        Yields:
+            After every step.
+        """
         region, start = problem.region, best.theta.clone()
         everyone = torch.arange(len(start), device=start.device)
         movable = region.caps > 0

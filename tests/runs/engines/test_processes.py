@@ -8,19 +8,25 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import Popen
+from typing import Any
 
 import pytest
 import torch
-from small import assert_same_rows, assert_same_within, dataset, files, labels_for, network, points
 
 import elbowroom as er
+from elbowroom.certificates.result import Certificates
 from elbowroom.errors import ElbowroomError, InputError
+from elbowroom.runs import sharing
 from elbowroom.runs.engines import processes as module
 from elbowroom.runs.engines.choice import engine_of
 from elbowroom.runs.engines.worker import Part
-from elbowroom.runs.runner import run_dataset
+from elbowroom.runs.runner import Start, run_dataset
 from elbowroom.runs.settings import Settings
+from elbowroom.runs.summary import Tally
+from runs.small import assert_same_rows, assert_same_within, dataset, files, labels_for, network, points
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -29,32 +35,32 @@ X = points(COUNT)
 DATA = dataset(X, labels_for(NET, X, wrong=(7,)))
 
 
-def run(out, watch=None, **given):
+def run(out: Path, watch: Any | None = None, **given: int) -> Certificates | None:
     done = run_dataset(NET, DATA, out, Settings.of({"part_rows": 4, "device": "cpu", **given}), watch=watch)
     assert done.complete and not multiprocessing.active_children()
     return er.Certificates.load(out)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Certificates | None:
     return run(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.mark.parametrize(("workers", "batch"), [(2, 64), pytest.param(4, 1, marks=pytest.mark.slow)])
-def test_the_same_as_in_one_process(whole, tmp_path, workers, batch):
+def test_the_same_as_in_one_process(whole: Certificates, tmp_path: Path, workers: int, batch: int) -> None:
     assert_same_within(whole, run(tmp_path, workers=workers, batch=batch))
 
 
 class Killer:
     """After some parts, kills workers, whatever they do; the counts leave no part to be hit three times."""
 
-    def __init__(self, *after):
+    def __init__(self, *after: int) -> None:
         self.after, self.killed = list(after), []
 
-    def begin(self, start):
+    def begin(self, start: Start) -> None:
         self.workers = start.workers
 
-    def advance(self, tally):
+    def advance(self, tally: Tally) -> None:
         # One that was killed a moment ago may still be listed.
         alive = [child.pid for child in multiprocessing.active_children() if child.pid not in self.killed]
         if alive and self.after and tally.count >= self.after[0]:
@@ -64,7 +70,7 @@ class Killer:
 
 
 @pytest.mark.parametrize("kills", [(8,), pytest.param((4, 8, 40, 52), marks=pytest.mark.slow)])
-def test_killed_workers(whole, tmp_path, kills):
+def test_killed_workers(whole: Certificates, tmp_path: Path, kills: tuple[int]) -> None:
     killer = Killer(*kills)
     found = run(tmp_path, killer, workers=2)
     assert len(set(killer.killed)) == len(kills) and killer.workers == 2
@@ -72,10 +78,10 @@ def test_killed_workers(whole, tmp_path, kills):
     assert found.index.tolist() == list(range(COUNT))
 
 
-def test_workers_that_always_die(tmp_path):
+def test_workers_that_always_die(tmp_path: Path) -> None:
     over = threading.Event()
 
-    def kill():
+    def kill() -> None:
         while not over.wait(0.05):
             for child in multiprocessing.active_children():
                 child.kill()
@@ -92,7 +98,7 @@ def test_workers_that_always_die(tmp_path):
     assert not multiprocessing.active_children() and not (tmp_path / "lock").exists()
 
 
-def test_a_device_that_only_workers_lack(monkeypatch):
+def test_a_device_that_only_workers_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is wrong in a worker is told as it would be here."""
     monkeypatch.setattr(module, "device_of", lambda settings: torch.device("cpu"))
     work = [Part(0, *((X[:1, 0].astype(int), X[:1])), None, {}, {})]
@@ -101,23 +107,25 @@ def test_a_device_that_only_workers_lack(monkeypatch):
     assert not multiprocessing.active_children()
 
 
-def test_cores_and_memory_are_divided(monkeypatch):
+def test_cores_and_memory_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
-    monkeypatch.setattr(module, "share_out", lambda crew, *rest: given.append(crew._given) or iter(()))
-    monkeypatch.setattr(module.torch, "get_num_threads", lambda: 8)
-    for workers, memory in ((3, None), (16, None), (2, "1GiB")):
-        list(module.processes(NET, Settings(device="cpu", workers=workers, memory=memory), []))
-    (_, three, threads), (_, sixteen, one), (_, two, _) = given
-    assert (threads, one) == (2, 1) and two["memory"] == "1GiB"
+    monkeypatch.setattr(module, "distribute", lambda pool, *rest: given.append(pool._given) or iter(()))
+    monkeypatch.setattr(sharing, "cores_here", lambda: 8)
+    for workers, memory, each in ((3, None, None), (16, None, None), (2, "1GiB", 3)):
+        list(module.processes(NET, Settings(device="cpu", workers=workers, memory=memory, threads=each), []))
+    (_, three, threads), (_, sixteen, one), (_, two, asked) = given
+    assert (threads, one, asked) == (2, 1, 3) and two["memory"] == "1GiB"
     assert 4 < three["memory"] / sixteen["memory"] < 7
 
 
-def test_which_engine():
+def test_which_engine() -> None:
     with engine_of(Settings(device="cpu")) as (engine, there):
         assert engine.__name__ == "local" and there.workers == 1
     with engine_of(Settings(device="cpu", workers=3)) as (engine, there):
         assert engine is module.processes and there.workers == 3
     with pytest.raises(InputError, match="only the engine ray uses"), engine_of(Settings(address="auto")):
+        pass
+    with pytest.raises(InputError, match="leave out `threads`"), engine_of(Settings(engine="ray", threads=2)):
         pass
     assert dataclasses.replace(Settings(), workers=4, engine="ray", address="a").claim() == Settings().claim()
 
@@ -125,7 +133,7 @@ def test_which_engine():
 # --- as a command: signals, and the death of the process that writes
 
 
-def children(pid):
+def children(pid: int) -> list[int]:
     """Processes that it started, the tracker of resources left out."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
@@ -137,19 +145,19 @@ def children(pid):
     return found
 
 
-def state(pid):
+def state(pid: int | str) -> Any:
     """What follows the name in /proc/PID/stat: its state, its parent, ..."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def is_there(pid):
+def is_there(pid: int) -> bool:
     try:
         return state(pid)[0] != "Z"
     except OSError:
         return False
 
 
-def until(condition, seconds=60):
+def until(condition: Callable[..., Any], seconds: int = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never came"
@@ -157,7 +165,7 @@ def until(condition, seconds=60):
 
 
 @pytest.fixture
-def begun(tmp_path):
+def begun(tmp_path: Path) -> Iterator[tuple[Popen, Path]]:
     """The command at work with two processes, in a process group of its own, and its folder."""
     given = files(tmp_path, 4000)
     out = tmp_path / "run"
@@ -170,7 +178,7 @@ def begun(tmp_path):
         process.kill()
 
 
-def test_control_c_reaches_all_and_stops_one(begun):
+def test_control_c_reaches_all_and_stops_one(begun: tuple[Popen, Path]) -> None:
     """As the terminal does it: the signal goes to the whole group."""
     process, out = begun
     until(lambda: len(children(process.pid)) == 2 and list((out / "parts").glob("*")))
@@ -184,7 +192,7 @@ def test_control_c_reaches_all_and_stops_one(begun):
     until(lambda: not any(map(is_there, workers)), 5)
 
 
-def test_control_c_before_workers_are_ready(begun):
+def test_control_c_before_workers_are_ready(begun: tuple[Popen, Path]) -> None:
     process, out = begun
     until(lambda: children(process.pid))
     os.killpg(process.pid, signal.SIGINT)
@@ -193,7 +201,7 @@ def test_control_c_before_workers_are_ready(begun):
     assert len(er.Certificates.load(out)) == 0
 
 
-def test_twice_control_c(begun):
+def test_twice_control_c(begun: tuple[Popen, Path]) -> None:
     process, out = begun
     until(lambda: list((out / "parts").glob("*.parquet")))
     workers = children(process.pid)
@@ -207,7 +215,7 @@ def test_twice_control_c(begun):
     until(lambda: not any(map(is_there, workers)), 5)
 
 
-def test_nobody_is_left_when_the_writer_is_killed(begun):
+def test_nobody_is_left_when_the_writer_is_killed(begun: tuple[Popen, Path]) -> None:
     process, out = begun
     until(lambda: list((out / "parts").glob("*.parquet")))
     workers = children(process.pid)

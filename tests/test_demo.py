@@ -1,15 +1,17 @@
 """The demo, small: it tells the truth about what it found, and writes what it lists."""
 
 import io
+from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
 import elbowroom as er
-from elbowroom.demo import Demo, Settings, run_demo
+from elbowroom.demo.examine import Settings
+from elbowroom.demo.run import Demo, run_demo
 from elbowroom.errors import InputError
-from elbowroom.training.train import PGD
+from elbowroom.training.adversary import PGD
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
@@ -19,13 +21,13 @@ SMALL = Settings(
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory) -> tuple[Demo, str]:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Demo, str]:
     text = io.StringIO()
     found = run_demo(tmp_path_factory.mktemp("demo"), settings=SMALL, console=Console(file=text, width=80))
     return found, text.getvalue()
 
 
-def test_files(demo):
+def test_files(demo: tuple[Demo, str]) -> None:
     found, text = demo
     assert len(found.files) == 8 and all(f.exists() for f in found.files)
     for file in found.files:
@@ -39,7 +41,7 @@ def test_files(demo):
     assert all(torch.equal(state[k], v) for k, v in found.normal.model.state_dict().items())
 
 
-def test_table(demo):
+def test_table(demo: tuple[Demo, str]) -> None:
     found, text = demo
     for m in (found.normal, found.robust):
         assert m.report.test_accuracy > 0.9 and 0 <= m.under_attack <= m.report.test_accuracy + 0.05
@@ -54,13 +56,13 @@ def test_table(demo):
     assert "not claimed" in text and "not proved" in text and "float64" in text
 
 
-def test_non_uniform_regions_are_never_smaller(demo):
+def test_non_uniform_regions_are_never_smaller(demo: tuple[Demo, str]) -> None:
     for m in (demo[0].normal, demo[0].robust):
         good = m.regions.certified
         assert bool((m.regions.geomean[good] >= m.uniform.geomean[good] * (1 - 1e-5)).all())
 
 
-def test_attack(demo):
+def test_attack(demo: tuple[Demo, str]) -> None:
     found, text = demo
     for m in (found.normal, found.robust):
         inside, outside = m.attacks[1.0], m.attacks[4.0]
@@ -70,19 +72,19 @@ def test_attack(demo):
     assert "none changes the label" in text
 
 
-def test_survivors_of_the_bounds_survive_the_attack(demo):
+def test_survivors_of_the_bounds_survive_the_attack(demo: tuple[Demo, str]) -> None:
     # A digit whose uniform region holds the adversary's whole ball is right under attack: proof and measurement agree.
     for m in (demo[0].normal, demo[0].robust):
         assert m.under_attack >= float((m.uniform.geomean >= 0.3).double().mean())
 
 
-def test_the_seed_decides(demo, tmp_path):
+def test_the_seed_decides(demo: tuple[Demo, str], tmp_path: Path) -> None:
     again = run_demo(tmp_path, settings=SMALL, console=Console(file=io.StringIO()))
     assert torch.equal(again.robust.regions.eps, demo[0].robust.regions.eps)
     assert (tmp_path / "bounding-maps.png").read_bytes() == demo[0].files[0].read_bytes()
 
 
-def test_where_it_cannot_write(tmp_path):
+def test_where_it_cannot_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write"):
         run_demo(tmp_path / "file", settings=SMALL, console=Console(file=io.StringIO()))

@@ -1,35 +1,38 @@
 """A part's certificates: what is wrong with an input is its row, what is wrong with all of them ends the run."""
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small import labels_for, network, points
+from torch import Tensor
 
 import elbowroom as er
 from elbowroom.certificates.schema import declared
 from elbowroom.errors import ElbowroomError, InputError, UnsupportedError
 from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
 from elbowroom.runs.engines import worker as module
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.problem import resolve
 from elbowroom.runs.settings import Settings
 from elbowroom.search.regions.registry import REGIONS
+from runs.small import labels_for, network, points
 from support import mlp
 
 NET = network()
 
 
-def worker(net=NET, **settings):
+def worker(net: Network = NET, **settings: float | list[float] | str) -> Worker:
     return Worker(net, resolve(Settings.of({"device": "cpu", **settings}), net, None))
 
 
-def part(x, labels=None, faults=None, troubles=None):
+def part(x: np.ndarray, labels: np.ndarray | None = None, faults: Any = None, troubles: Any = None) -> Part:
     return Part(3, np.arange(len(x)) + 10, x, labels, faults or {}, troubles or {})
 
 
-def test_the_same_as_certify():
+def test_the_same_as_certify() -> None:
     x = points(9)
     labels = labels_for(NET, x, wrong=(4,))
     found = worker(region="ellipsoid", bounds="combined", max_eps=0.5).compute(part(x, labels))
@@ -40,7 +43,7 @@ def test_the_same_as_certify():
     assert bool(er.check(found))
 
 
-def test_predictions_and_tolerances():
+def test_predictions_and_tolerances() -> None:
     x = points(3)
     assert worker().compute(part(x)).status == ("certified",) * 3
     found = worker(within=[0.1, 0.2, 0.3]).compute(part(x, np.zeros(3, int)))
@@ -51,7 +54,7 @@ def test_predictions_and_tolerances():
     assert bool(er.check(found))
 
 
-def test_bad_inputs_are_rows():
+def test_bad_inputs_are_rows() -> None:
     x = points(7)
     labels = labels_for(NET, x, wrong=(6,))
     x[1, 0], x[2, 1], x[3, 0] = np.nan, np.inf, 5.0
@@ -68,12 +71,12 @@ def test_bad_inputs_are_rows():
 
 
 @pytest.mark.parametrize("settings", [{}, {"region": "l1"}, {"within": 0.5}])
-def test_an_input_that_breaks_something(settings, monkeypatch):
+def test_an_input_that_breaks_something(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault nobody foresaw, in one input of eight: its row has the message, the others are as without it."""
     x = points(8)
     clean = worker(**settings).compute(part(x))
 
-    def fragile(net, x, *rest, **more):
+    def fragile(net: Network, x: Tensor, *rest: Any, **more: Any) -> Any:
         if bool((x[:, 0] == float(bad)).any()):
             raise ArithmeticError("not with this one\nsecond line")
         return er.certify(net, x, *rest, **more)
@@ -88,10 +91,10 @@ def test_an_input_that_breaks_something(settings, monkeypatch):
     found.must_fit(NET)
 
 
-def failing(error, most=0):
+def failing(error: Any, most: int = 0) -> Any:
     """A `certify` that fails for batches of numbers larger than `most`."""
 
-    def certify(net, x, *rest, **more):
+    def certify(net: Network, x: Tensor, *rest: Any, **more: Any) -> Any:
         if len(x) > most and bool(torch.isfinite(x).any()):
             raise error
         return er.certify(net, x, *rest, **more)
@@ -108,7 +111,7 @@ def failing(error, most=0):
         RuntimeError("CUDA error: out of memory"),
     ],
 )
-def test_out_of_memory(monkeypatch, error):
+def test_out_of_memory(monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
     x = points(5)
     wanted = worker().compute(part(x))
     monkeypatch.setattr(module, "certify", failing(error, most=2))
@@ -119,7 +122,7 @@ def test_out_of_memory(monkeypatch, error):
         worker().compute(part(x))
 
 
-def test_what_is_wrong_with_everything_ends_the_run(monkeypatch):
+def test_what_is_wrong_with_everything_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "certify", failing(RuntimeError("CUDA error: device-side assert triggered"), most=1))
     with pytest.raises(ElbowroomError, match="the device failed"):
         worker().compute(part(points(4)))
@@ -131,13 +134,13 @@ def test_what_is_wrong_with_everything_ends_the_run(monkeypatch):
         worker().compute(part(points(4)))
 
 
-def test_certify_says_when_one_input_does_not_fit(monkeypatch):
+def test_certify_says_when_one_input_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """certify halves its own batches, and gives up in words; that is the machine's fault, not the input's."""
 
     task = sys.modules["elbowroom.certify.task"].Task
     run = task.run
 
-    def full(self, inputs, *rest):
+    def full(self: Any, inputs: Any, *rest: Any) -> Any:
         if bool(torch.isfinite(inputs.points).any()):
             raise MemoryError
         return run(self, inputs, *rest)
@@ -150,7 +153,7 @@ def test_certify_says_when_one_input_does_not_fit(monkeypatch):
 @pytest.mark.parametrize("region", REGIONS)
 @pytest.mark.parametrize("within", [None, 0.5])
 @pytest.mark.parametrize("domain", [None, [-1, 1]])
-def test_the_sample_claims_what_parts_claim(region, within, domain):
+def test_the_sample_claims_what_parts_claim(region: Any, within: float | None, domain: list[int] | None) -> None:
     own = worker(region=region, within=within, domain=domain)
     sample, found = own.sample(), own.compute(part(points(2)))
     assert sample.settings == found.settings and set(sample.status) == {"error"}
@@ -173,12 +176,12 @@ def test_the_sample_claims_what_parts_claim(region, within, domain):
         ({"memory": "lots"}, "memory must be"),
     ],
 )
-def test_the_sample_looks_at_every_setting(settings, words):
+def test_the_sample_looks_at_every_setting(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         worker(**settings).sample()
 
 
-def test_networks_that_cannot_be_certified():
+def test_networks_that_cannot_be_certified() -> None:
     one = mlp(np.random.default_rng(0), [2, 4, 1], ops.ReLU())
     with pytest.raises(InputError, match=r"one output, so there is no label to stay; give a tolerance"):
         worker(one).sample()

@@ -1,25 +1,18 @@
 """Training: deterministic, leaves the global state alone, and against an adversary it helps."""
 
 import sys
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import elbowroom as er
 from elbowroom.data.embedded import Dataset, digits, voronoi
 from elbowroom.errors import InputError
-from elbowroom.training.train import (
-    ACTIVATIONS,
-    PGD,
-    _perturb,
-    accuracy,
-    accuracy_under,
-    convnet,
-    mlp,
-    pgd_attack,
-    train,
-)
+from elbowroom.training.adversary import PGD, accuracy, accuracy_under, perturb, pgd_attack
+from elbowroom.training.models import ACTIVATIONS, convnet, mlp
+from elbowroom.training.train import train
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +27,7 @@ def same(a: nn.Module, b: nn.Module) -> bool:
     return all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))
 
 
-def test_learns_and_loads(squares):
+def test_learns_and_loads(squares: Any) -> None:
     model, report = train([16], squares, epochs=40, rate=1e-2)
     assert report.test_accuracy > 0.95 and len(report.losses) == 40 and report.losses[-1] < report.losses[0] / 3
     assert report.test_accuracy == accuracy(model, squares.x_test, squares.y_test)
@@ -44,7 +37,7 @@ def test_learns_and_loads(squares):
 
 
 @pytest.mark.parametrize("adversary", [None, PGD(0.1, steps=2)])
-def test_the_seed_decides_and_nothing_else_moves(squares, adversary):
+def test_the_seed_decides_and_nothing_else_moves(squares: Any, adversary: Any) -> None:
     torch.manual_seed(5)
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     first, _ = train([8], squares, epochs=2, rate=1e-2, adversary=adversary, seed=1)
@@ -55,14 +48,14 @@ def test_the_seed_decides_and_nothing_else_moves(squares, adversary):
     assert same(first, again) and not same(first, other)
 
 
-def test_progress_and_activation(squares):
+def test_progress_and_activation(squares: Any) -> None:
     seen = []
     model, _ = train([8, 8], squares, epochs=3, activation=nn.Tanh, decay_rate=True, progress=seen.append)
     assert seen == [1, 2, 3]
     assert [type(m) for m in model] == [nn.Linear, nn.Tanh, nn.Linear, nn.Tanh, nn.Linear]
 
 
-def test_weight_decay_shrinks_weights(squares):
+def test_weight_decay_shrinks_weights(squares: Any) -> None:
     sizes = [
         sum(
             float(p.detach().square().sum())
@@ -73,11 +66,11 @@ def test_weight_decay_shrinks_weights(squares):
     assert sizes[1] < 0.7 * sizes[0]
 
 
-def test_the_adversary_stays_in_ball_and_domain(squares):
+def test_the_adversary_stays_in_ball_and_domain(squares: Any) -> None:
     seen = []
 
     class Spy(nn.Module):
-        def forward(self, x):
+        def forward(self, x: Tensor) -> Any:
             seen.append(x.detach())
             return x
 
@@ -87,26 +80,26 @@ def test_the_adversary_stays_in_ball_and_domain(squares):
     for random_start in (True, False):
         seen.clear()
         by = PGD(0.2, steps=5, random_start=random_start)
-        seen.append(_perturb(model, x, y, by, squares, generator))
+        seen.append(perturb(model, x, y, by, squares, generator))
         assert len(seen) == 6
         for points in seen:
             assert float((points - x).abs().max()) <= 0.2 + 1e-6 and float(points.abs().max()) <= 1
         assert torch.equal(seen[0], x) is not random_start
-    free = _perturb(model, x, y, PGD(0.2, steps=5, clip=False), squares, generator)
+    free = perturb(model, x, y, PGD(0.2, steps=5, clip=False), squares, generator)
     assert float((free - x).abs().max()) <= 0.2 + 1e-6 and float(free.abs().max()) > 1
 
 
-def test_the_adversary_may_grow(squares, monkeypatch):
+def test_the_adversary_may_grow(squares: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     by = PGD(0.4, steps=1, ramp=4)
     assert [by.at(e).tau for e in range(6)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
     assert PGD(0.4).at(0).tau == 0.4
     seen = []
-    monkeypatch.setattr("elbowroom.training.train._perturb", lambda model, x, y, by, *_: seen.append(by.tau) or x)
+    monkeypatch.setattr("elbowroom.training.train.perturb", lambda model, x, y, by, *_: seen.append(by.tau) or x)
     train([4], squares, epochs=3, batch=800, adversary=PGD(0.2, steps=1, ramp=2))
     assert seen == pytest.approx([0.1, 0.2, 0.2])
 
 
-def test_adversarial_training_withstands_attacks():
+def test_adversarial_training_withstands_attacks() -> None:
     data = digits()
     x, y = data.x_test[:150], data.y_test[:150]
     shares = []
@@ -118,7 +111,7 @@ def test_adversarial_training_withstands_attacks():
     assert shares[1] > shares[0] + 0.15
 
 
-def test_accuracy_under_attack(squares):
+def test_accuracy_under_attack(squares: Any) -> None:
     model, _ = train([16], squares, epochs=20, rate=1e-2)
     x, y = squares.x_test, squares.y_test
     lower, upper = (x - 0.2).clamp_min(-1), (x + 0.2).clamp_max(1)
@@ -128,7 +121,7 @@ def test_accuracy_under_attack(squares):
     assert accuracy_under(model, x, y, PGD(1e-9, steps=1), -1, 1) == pytest.approx(accuracy(model, x, y))
 
 
-def test_convolutions(squares):
+def test_convolutions(squares: Any) -> None:
     data = digits()
     model, report = train([16], data, channels=[4, 8], epochs=4, rate=1e-2)
     assert report.test_accuracy > 0.7
@@ -142,13 +135,13 @@ def test_convolutions(squares):
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_every_activation_can_be_certified(squares, name):
+def test_every_activation_can_be_certified(squares: Any, name: str) -> None:
     model = mlp([2, 6, 4], ACTIVATIONS[name], generator=torch.Generator().manual_seed(0))
     certs = er.certify(er.load(model, input_shape=(2,)), squares.x_test[:3])
     assert set(certs.status) == {"certified"}
 
 
-def test_attack_reports_points_that_change_the_label(squares):
+def test_attack_reports_points_that_change_the_label(squares: Any) -> None:
     model, _ = train([16], squares, epochs=20, rate=1e-2)
     y = model(squares.x_test).argmax(1)
     lower, upper = squares.x_test - 0.3, squares.x_test + 0.3
@@ -162,18 +155,18 @@ def test_attack_reports_points_that_change_the_label(squares):
 
 
 @pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch": 0}, {"rate": 0.0}, {"weight_decay": -1.0}])
-def test_settings_that_make_no_sense(squares, wrong):
+def test_settings_that_make_no_sense(squares: Any, wrong: dict[str, float]) -> None:
     with pytest.raises(InputError):
         train([4], squares, **wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"tau": 0.0}, {"steps": 0}, {"step": -1.0}, {"ramp": -1}])
-def test_adversaries_that_make_no_sense(wrong):
+def test_adversaries_that_make_no_sense(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError):
         PGD(**wrong)
 
 
-def test_sizes_that_make_no_sense(squares):
+def test_sizes_that_make_no_sense(squares: Any) -> None:
     with pytest.raises(InputError):
         train([0], squares)
 
@@ -181,7 +174,7 @@ def test_sizes_that_make_no_sense(squares):
 # --- the data
 
 
-def test_digits():
+def test_digits() -> None:
     data = digits()
     assert data.x_train.shape == (1400, 64) and data.x_test.shape == (397, 64) and data.x_train.dtype == torch.float32
     assert float(data.x_train.min()) == -1 and float(data.x_train.max()) == 1
@@ -205,13 +198,13 @@ def test_digits():
         digits(n_test=1797)
 
 
-def test_digits_without_scikit_learn(monkeypatch):
+def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(InputError, match="pip install"):
         digits()
 
 
-def test_voronoi():
+def test_voronoi() -> None:
     data = voronoi(3)
     assert data.x_train.shape == (9000, 2) and data.x_test.shape == (1000, 2) and data.seeds.shape == (10, 2)
     every = torch.cat([data.x_train, data.x_test, data.seeds])

@@ -4,17 +4,21 @@ import contextlib
 import functools
 import sys
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 import elbowroom as er
+from elbowroom.certificates.result import Certificates
 from elbowroom.machine.torch_modes import CUDNN_OFF, DEFAULT_DTYPE, Held, own_modes
 from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
 from elbowroom.proof.kernel import prove as proof
 from elbowroom.search.bounds.propagate import margins_of
 from support import cases
@@ -23,7 +27,7 @@ from support import cases
 
 
 @contextlib.contextmanager
-def setting(read, write, value):
+def setting(read: Any, write: Any, value: Any) -> Iterator[Any]:
     before = read()
     write(value)
     try:
@@ -32,11 +36,11 @@ def setting(read, write, value):
         write(before)
 
 
-def default_dtype(dtype):
+def default_dtype(dtype: torch.dtype) -> Any:
     return setting(torch.get_default_dtype, torch.set_default_dtype, dtype)
 
 
-def product_precision(value):
+def product_precision(value: Any) -> Any:
     return setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, value)
 
 
@@ -53,7 +57,7 @@ CONTEXTS = {
 }
 
 
-def state():
+def state() -> Any:
     """Torch's settings that are anybody's business."""
     return (
         torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(),
@@ -66,13 +70,13 @@ def state():
 # --- how numbers lie in memory
 
 
-def read_only(a):
+def read_only(a: Any) -> Any:
     a = a.copy()
     a.flags.writeable = False
     return a
 
 
-def made_in_inference_mode(a):
+def made_in_inference_mode(a: Any) -> Any:
     with torch.inference_mode():
         return torch.from_numpy(a.copy())
 
@@ -93,7 +97,7 @@ LAYOUTS = {
 DTYPES = [np.float64, np.float32, np.float16, np.int64, np.int32, np.uint16, np.int8]
 
 
-def module():
+def module() -> Any:
     torch.manual_seed(3)
     return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)).float()
 
@@ -109,11 +113,11 @@ OPTIONS = {
 }
 
 
-def numbers(certs):
+def numbers(certs: Certificates) -> Any:
     return [certs.lower, certs.upper, certs.eps, certs.margins, certs.uniform, certs.ratio]
 
 
-def by_certify(net, x, given):
+def by_certify(net: Network, x: Tensor, given: Any) -> Any:
     options = {name: given(value) for name, value in OPTIONS.items()}
     domain = (given(np.full(SHAPE, -8.0)), given(np.full(SHAPE, 8.0)))
     certs = er.certify(net, x, given(LABELS), domain=domain, **options)
@@ -121,7 +125,7 @@ def by_certify(net, x, given):
     return numbers(certs)
 
 
-def by_ellipsoid(net, x, given):
+def by_ellipsoid(net: Network, x: Tensor, given: Any) -> Any:
     """In float64, which needs no copy of what was given, and with tensors in the region and the specification."""
     basis = given(np.eye(16)[::-1].copy())
     spec = er.linear_specification(given(np.array([[1.0, -1.0, 0.0]])), given(np.array([50.0])))
@@ -130,32 +134,32 @@ def by_ellipsoid(net, x, given):
     return [certs.eps, certs.margins]
 
 
-def by_lagrangian(net, x, given):
+def by_lagrangian(net: Network, x: Tensor, given: Any) -> Any:
     certs = er.certify(net, x, solver=er.AugmentedLagrangian(steps=3), max_eps=given(np.full(SHAPE, 2.0)))
     assert set(certs.status) == {"certified"}
     return numbers(certs)
 
 
-def by_check(net, x, given):
+def by_check(net: Network, x: Tensor, given: Any) -> Any:
     report = er.check(er.certify(net, x), net)
     assert bool(report)
     return [report.passed, report.margins]
 
 
-def by_verify(net, x, given):
+def by_verify(net: Network, x: Tensor, given: Any) -> Any:
     found = er.verify(net, x, x, given(LABELS))
     assert found
     return [found.margins]
 
 
-def by_bounds(net, x, given):
+def by_bounds(net: Network, x: Tensor, given: Any) -> Any:
     """In float64: others are computed in their own precision."""
     low = x.double() if isinstance(x, torch.Tensor) else x if np.asarray(x).itemsize == 8 else np.asarray(x, np.float64)
     found = er.bounds(net, low, given(X + 0.25))
     return [found.lower.detach(), found.upper.detach()]
 
 
-def by_load(net, x, given):
+def by_load(net: Network, x: Tensor, given: Any) -> Any:
     again = er.load(MODULE, input_shape=SHAPE, mean=given(np.zeros(1)), std=given(np.ones(1)))
     return [er.verify(again, x, x).margins]
 
@@ -164,7 +168,7 @@ ENTRIES = [by_certify, by_ellipsoid, by_lagrangian, by_check, by_verify, by_boun
 
 
 @functools.cache
-def plainly(entry):
+def plainly(entry: Any) -> Any:
     return entry(NET, X, lambda a: a)
 
 
@@ -173,8 +177,10 @@ def plainly(entry):
     dtype=st.sampled_from(DTYPES), fresh=st.booleans(),
 )  # fmt: skip
 @cases(2)
-def test_answers_do_not_depend_on_the_callers_surroundings(entry, context, layout, dtype, fresh):
-    def lay(a):
+def test_answers_do_not_depend_on_the_callers_surroundings(
+    entry: Any, context: str, layout: str, dtype: torch.dtype, fresh: bool
+) -> None:
+    def lay(a: Any) -> Any:
         return LAYOUTS[layout](a if a.dtype.kind == "b" or a.dtype == np.int64 else np.array(a, np.float64))
 
     net = er.load(NET) if fresh else NET
@@ -192,7 +198,7 @@ def test_answers_do_not_depend_on_the_callers_surroundings(entry, context, layou
 
 @pytest.mark.parametrize("first", ["verify", "call", "bounds"])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_what_a_network_keeps_serves_later_callers(first, precision):
+def test_what_a_network_keeps_serves_later_callers(first: str, precision: str) -> None:
     """Parameters cast in inference mode are no inference tensors, or certify would fail ever after."""
     net, x = er.load(MODULE, input_shape=SHAPE), torch.from_numpy(X).to(getattr(torch, precision))
     with torch.inference_mode():
@@ -202,7 +208,7 @@ def test_what_a_network_keeps_serves_later_callers(first, precision):
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_a_network_made_in_inference_mode(precision):
+def test_a_network_made_in_inference_mode(precision: str) -> None:
     with torch.inference_mode():
         net = er.load(module(), input_shape=SHAPE)
         by_hand = er.Network.chain((2,), [ops.Linear(torch.eye(2, dtype=getattr(torch, precision))), ops.ReLU()])
@@ -210,7 +216,7 @@ def test_a_network_made_in_inference_mode(precision):
     assert er.certify(by_hand, [[2.0, 1.0]], precision=precision).status == ("certified",)
 
 
-def test_bounds_follow_the_callers_wish_for_gradients():
+def test_bounds_follow_the_callers_wish_for_gradients() -> None:
     x = torch.from_numpy(X).requires_grad_()
     assert er.bounds(NET, x, x + 1).lower.requires_grad
     with torch.no_grad():
@@ -220,7 +226,7 @@ def test_bounds_follow_the_callers_wish_for_gradients():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_bounds_of_half_precision_inputs_are_computed_in_float32(dtype):
+def test_bounds_of_half_precision_inputs_are_computed_in_float32(dtype: torch.dtype) -> None:
     low, high = (torch.from_numpy(X + d).to(dtype) for d in (0, 1))
     short, plain = er.bounds(NET, low, high), er.bounds(NET, low.float(), high.float())
     sets = er.bounds(NET, er.InputSet.box(low, high))
@@ -232,11 +238,11 @@ def test_bounds_of_half_precision_inputs_are_computed_in_float32(dtype):
 class MakesItsOwn(nn.Module):
     """What it computes depends on the caller's default type."""
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Any:
         return x * torch.tensor([0.1, 0.2])
 
 
-def test_a_module_is_read_as_it_runs_for_its_user():
+def test_a_module_is_read_as_it_runs_for_its_user() -> None:
     with default_dtype(torch.float64):
         net = er.load(MakesItsOwn(), input_shape=(2,))
         x = torch.tensor([[1.0, 1.0]])
@@ -247,7 +253,7 @@ def test_a_module_is_read_as_it_runs_for_its_user():
 # --- float32 is float32, and cuDNN is for the search alone
 
 
-def recorded():
+def recorded() -> Any:
     return {
         "enabled": torch.backends.cudnn.enabled, "allow_tf32": torch.backends.cudnn.allow_tf32,
         "benchmark": torch.backends.cudnn.benchmark, "deterministic": torch.backends.cudnn.deterministic,
@@ -256,22 +262,24 @@ def recorded():
 
 
 @pytest.mark.parametrize("flags", [(True, True, False), (False, False, True)])
-def test_cudnn_is_on_in_the_search_and_off_in_the_proof_and_tf32_is_off(monkeypatch, flags):
+def test_cudnn_is_on_in_the_search_and_off_in_the_proof_and_tf32_is_off(
+    monkeypatch: pytest.MonkeyPatch, flags: tuple[bool, bool, bool]
+) -> None:
     """Nothing else of the caller's flags changes, not even inside; afterwards nothing at all has."""
     seen: dict[str, list] = {"search": [], "proof": [], "bounds": []}
     cudnn, plain = torch.backends.cudnn, margins_of("adaptive")
 
-    def bound(*given):
+    def bound(*given: Any) -> Any:
         seen["search"].append(recorded())
         return plain(*given)
 
-    class Strict(proof.StrictBounds):
-        def margins(self, *given, **more):
+    class Strict(proof.StrictBounds):  # type: ignore[name-defined]
+        def margins(self, *given: Any, **more: Any) -> Any:
             seen["proof"].append(recorded())
             return super().margins(*given, **more)
 
     class Spy(sys.modules["elbowroom.search.bounds.api"].Propagation):
-        def __init__(self, *given, **more):
+        def __init__(self, *given: Any, **more: Any) -> None:
             seen["bounds"].append(recorded())
             super().__init__(*given, **more)
 
@@ -305,20 +313,20 @@ NEWER = {
 
 
 @pytest.mark.parametrize("name", list(NEWER))
-def test_newer_settings_of_precision(name):
+def test_newer_settings_of_precision(name: str) -> None:
     """After which torch refuses to read the older ones."""
     if not hasattr(torch.backends, "fp32_precision"):
         pytest.skip("this torch does not have them")
     place, value = NEWER[name]
     parts = ("cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn.matmul", "mkldnn.conv")
 
-    def owner(place):
+    def owner(place: str) -> Any:
         found = torch.backends
         for part in place.split(".") if place else ():
             found = getattr(found, part)
         return found
 
-    def read():
+    def read() -> Any:
         return {part: owner(part).fp32_precision for part in parts}
 
     before = read()
@@ -334,13 +342,13 @@ def test_newer_settings_of_precision(name):
     torch.testing.assert_close(certs.eps, er.certify(NET, X).eps, rtol=0, atol=0)
 
 
-def test_a_setting_is_held_while_any_thread_needs_it():
+def test_a_setting_is_held_while_any_thread_needs_it() -> None:
     """Also where the first to come is the first to leave."""
     value = ["caller's"]
     held = Held(lambda: value[0], lambda v: value.__setitem__(0, v), "ours")
     entered, leave = threading.Event(), threading.Event()
 
-    def other():
+    def other() -> None:
         with held.hold():
             entered.set()
             leave.wait(10)
@@ -362,7 +370,7 @@ def test_a_setting_is_held_while_any_thread_needs_it():
     assert value == ["caller's"]
 
 
-def test_certify_in_threads_leaves_the_defaults_alone():
+def test_certify_in_threads_leaves_the_defaults_alone() -> None:
     with default_dtype(torch.float64):
         before, found = state(), []
         threads = [threading.Thread(target=lambda: found.append(er.certify(NET, X).eps)) for _ in range(3)]

@@ -1,6 +1,7 @@
 """The verdict: the largest region that the strict check proves, and nothing that it does not."""
 
 import importlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from elbowroom.claim.hints import Hints
 from elbowroom.claim.specification import label_stays
 from elbowroom.claim.stated import Stated
 from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import prove
 from elbowroom.proof.kernel.support import hull
 from support import cases, mlp
@@ -27,19 +29,19 @@ SHAPES = {
 }
 
 
-def linear():
+def linear() -> Any:
     """`z_0 > z_1` where `x_0 + 2 x_1 > -1`."""
     return er.Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 2.0], [0.0, 0.0]]), torch.tensor([1.0, 0.0]))])
 
 
-def shrunk(monkeypatch, limit, **options):
+def shrunk(monkeypatch: pytest.MonkeyPatch, limit: Any, **options: Any) -> Any:
     """Certificates at 0 and 1/8 where the strict check, as it is told here, refuses what is wider than `limit` times
     what the search finds; how often it was asked, and the certificates of the check as it is."""
     asked = []
     plain = er.certify(linear(), torch.tensor([[0.0, 0.0], [0.125, 0.125]]), **options)
     certify, net = er.certify, linear()
 
-    def refusing(net, area, *given):
+    def refusing(net: Network, area: Any, *given: Any) -> Any:
         asked.append(len(given[0]))
         margins = prove(net, area, *given)
         low, high = hull(area)
@@ -53,7 +55,9 @@ def shrunk(monkeypatch, limit, **options):
 
 @pytest.mark.parametrize("limit", [1.0, 1 - 1e-6, 0.999, 0.97, 0.6, 0.5, 0.1, 1e-3, 1e-6, 1e-9])
 @pytest.mark.parametrize("name", ["box", "uniform", "ellipsoid"])
-def test_what_is_refused_shrinks_to_the_largest_that_is_proved(monkeypatch, name, limit):
+def test_what_is_refused_shrinks_to_the_largest_that_is_proved(
+    monkeypatch: pytest.MonkeyPatch, name: str, limit: Any
+) -> None:
     certs, plain, asked = shrunk(monkeypatch, limit, region=SHAPES[name], precision="float64", max_eps=0.25)
     assert set(certs.status) == {"certified"}
     share = (certs.eps / plain.eps).amax(1)
@@ -66,7 +70,7 @@ def test_what_is_refused_shrinks_to_the_largest_that_is_proved(monkeypatch, name
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_what_is_never_proved_is_not_certified(monkeypatch, precision):
+def test_what_is_never_proved_is_not_certified(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
     certs, _, asked = shrunk(monkeypatch, 0.0, precision=precision)
     assert set(certs.status) == {"not_certified"}
     assert all("margin at the input itself is" in message for message in certs.message)
@@ -76,11 +80,11 @@ def test_what_is_never_proved_is_not_certified(monkeypatch, precision):
 
 @pytest.mark.parametrize("delta", [0.0, 0.01])
 @pytest.mark.parametrize("margins", [(1, -1), (-1e-300, 1), (1, 0), (1, float("nan")), (-float("inf"), 1), (0.0099, 1)])
-def test_every_margin_must_be_proved(monkeypatch, margins, delta):
+def test_every_margin_must_be_proved(monkeypatch: pytest.MonkeyPatch, margins: Any, delta: float) -> None:
     """Positive, and at least delta: one that is not is enough to refuse."""
     net = mlp(np.random.default_rng(1), [2, 6, 3])
 
-    def proving(net, area, *given):
+    def proving(net: Network, area: Any, *given: Any) -> Any:
         return torch.tensor(margins, dtype=torch.float64).expand(len(area.lower), -1).clone()
 
     monkeypatch.setattr(MODULE, "prove", proving)
@@ -89,11 +93,11 @@ def test_every_margin_must_be_proved(monkeypatch, margins, delta):
     assert set(certs.status) == {"certified" if good else "not_certified"}
 
 
-def test_inputs_that_are_proved_do_not_wait_for_others(monkeypatch):
+def test_inputs_that_are_proved_do_not_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every proof asks for the inputs that still need one, each at a size of its own."""
     net, asked = linear(), []
 
-    def refusing(net, area, *given):
+    def refusing(net: Network, area: Any, *given: Any) -> Any:
         asked.append(len(area.lower))
         margins = prove(net, area, *given)
         small = (area.upper - area.lower).amax(1) < 0.01
@@ -108,11 +112,11 @@ def test_inputs_that_are_proved_do_not_wait_for_others(monkeypatch):
     assert asked[0] == 3 and set(asked[1:]) <= {1, 2}
 
 
-def test_a_check_that_is_not_monotone(monkeypatch):
+def test_a_check_that_is_not_monotone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused at some sizes below one that is proved: whatever is certified was proved, at the very size stored."""
     seen = {}
 
-    def moody(net, area, *given):
+    def moody(net: Network, area: Any, *given: Any) -> Any:
         margins = prove(net, area, *given)
         sizes = (area.upper - area.lower).amax(1)
         odd = torch.tensor([int(np.floor(np.log2(float(s)) * 7)) % 3 == 0 for s in sizes])
@@ -132,7 +136,7 @@ def test_a_check_that_is_not_monotone(monkeypatch):
 # --- affine layers in a row, where the strict check bounds layer by layer
 
 
-def split(rng, factor=30.0):
+def split(rng: np.random.Generator, factor: float = 30.0) -> Any:
     """A network of two inputs, and the same with its first layer written as two that undo each other."""
     up = torch.cat([factor * torch.eye(2), factor * torch.eye(2), torch.eye(2)])
     back = torch.cat([torch.eye(2) / factor, -torch.eye(2) / factor, torch.eye(2)], 1)
@@ -143,7 +147,7 @@ def split(rng, factor=30.0):
 
 @given(seed=st.integers(0, 2**32 - 1), factor=st.sampled_from([3.0, 30.0, 1e3]), name=st.sampled_from(list(SHAPES)))
 @cases(0.6)
-def test_what_is_found_is_not_lost_where_the_check_is_looser(seed, factor, name):
+def test_what_is_found_is_not_lost_where_the_check_is_looser(seed: int, factor: float, name: str) -> None:
     """A region is certified, its margins are those proved of it, and one 2 % larger is not proved."""
     rng = np.random.default_rng(seed)
     net, merged = split(rng, factor)
@@ -154,7 +158,7 @@ def test_what_is_found_is_not_lost_where_the_check_is_looser(seed, factor, name)
     assert set(certs.status) == {"certified"} and bool(er.check(certs, net))
     spec = label_stays(certs.labels, 2)
 
-    def proved(grow):
+    def proved(grow: Any) -> Any:
         if certs.lower is not None:
             area = Stated(*(certs.x + grow * (c - certs.x) for c in (certs.lower, certs.upper)))
         else:
@@ -167,7 +171,7 @@ def test_what_is_found_is_not_lost_where_the_check_is_looser(seed, factor, name)
     assert (proved(1.02)[lost] <= 0).all()
 
 
-def test_a_region_is_certified_where_half_of_what_was_found_is_not_proved():
+def test_a_region_is_certified_where_half_of_what_was_found_is_not_proved() -> None:
     """The strict check proves a small part of what the search finds: once nothing was certified then."""
     torch.manual_seed(0)
     w = torch.randn(8, 2)
@@ -182,7 +186,7 @@ def test_a_region_is_certified_where_half_of_what_was_found_is_not_proved():
 # --- the network as executed in float32
 
 
-def test_deployed_regions_shrink_until_nothing_overflows():
+def test_deployed_regions_shrink_until_nothing_overflows() -> None:
     """At the size found the execution may overflow, so that nothing at all is known of its rounding."""
     first, last = ops.Linear(torch.tensor([[1e30]])), ops.Linear(torch.tensor([[1e-30], [0.0]]), torch.ones(2))
     net = er.Network.chain((1,), [first, ops.ReLU(), last])
@@ -193,13 +197,13 @@ def test_deployed_regions_shrink_until_nothing_overflows():
     assert 1e7 < float(executed.upper) < 3.5e8  # where 1e30 x meets half the largest float32 number
 
 
-def at_most(value):
+def at_most(value: Any) -> Any:
     return er.linear_specification(torch.tensor([[-1.0, 0.0]]), torch.tensor([value]))
 
 
 @given(seed=st.integers(0, 2**32 - 1), scale=st.sampled_from([1e-6, 1e-5, 1e-4, 1e-3]))
 @cases(0.4)
-def test_deployed_regions_are_found_where_rounding_takes_most_of_the_margin(seed, scale):
+def test_deployed_regions_are_found_where_rounding_takes_most_of_the_margin(seed: int, scale: float) -> None:
     """Margins that are a few times the rounding errors, at the input and more so on a region of the size found."""
     rng = np.random.default_rng(seed)
     net = mlp(rng, [3, 10, 10, 2], gain=2.0).cast(torch.float32)
@@ -222,7 +226,7 @@ def test_deployed_regions_are_found_where_rounding_takes_most_of_the_margin(seed
 
 @given(seed=st.integers(0, 2**32 - 1), power=st.floats(0, 45), size=st.sampled_from([1e-9, 1.0, 1e12]))
 @cases(2)
-def test_scaled_regions_lie_in_the_ones_they_were_and_hold_their_inputs(seed, power, size):
+def test_scaled_regions_lie_in_the_ones_they_were_and_hold_their_inputs(seed: int, power: float, size: float) -> None:
     rng = np.random.default_rng(seed)
     x = torch.from_numpy(rng.normal(size=(3, 5))) * size
     low, high = (torch.from_numpy(rng.uniform(0, 1, size=(3, 5)) ** 4) for _ in range(2))

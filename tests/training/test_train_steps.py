@@ -1,10 +1,12 @@
 """Which steps are recorded, which replayed. CUDA is stood in for: benchmarks/training.py has the real one."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from torch import Tensor
 
 from elbowroom.training.steps import Replayed, own_stream
 
@@ -14,23 +16,23 @@ class Graph:
 
     made: ClassVar[list] = []
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.replays, self.generators = 0, []
         Graph.made.append(self)
 
-    def register_generator_state(self, generator):
+    def register_generator_state(self, generator: Any) -> None:
         self.generators.append(generator)
 
-    def replay(self):
+    def replay(self) -> None:
         self.replays += 1
 
 
 @pytest.fixture
-def cuda(monkeypatch):
+def cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     Graph.made.clear()
 
     @contextmanager
-    def graph(made, stream):
+    def graph(made: Any, stream: Any) -> Iterator[Any]:
         yield
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
@@ -38,10 +40,10 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: None)
 
 
-def test_recorded_once_per_kind_and_shape(cuda):
+def test_recorded_once_per_kind_and_shape(cuda: Any) -> None:
     seen = []
 
-    def step(x, y):
+    def step(x: Tensor, y: Any) -> Any:
         seen.append(x)
         return x.sum()
 
@@ -63,6 +65,6 @@ def test_recorded_once_per_kind_and_shape(cuda):
     assert len(seen) == 7 and Graph.made[3].replays == 1
 
 
-def test_no_stream_on_the_cpu():
+def test_no_stream_on_the_cpu() -> None:
     with own_stream(torch.device("cpu")):
         assert torch.ones(2).sum() == 2

@@ -7,12 +7,14 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small import dataset, labels_for, network, points
 
 import elbowroom as er
 from elbowroom.certificates.header import Plan
@@ -29,13 +31,15 @@ from elbowroom.runs.runner import Start, run_dataset
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.status import status_of
 from elbowroom.runs.summary import Found, Tally, cap_in_words, found_by, summarise, summary_of
+from elbowroom.search.regions.base import Region
+from runs.small import dataset, labels_for, network, points
 
 NET = network()
 NAMED = Network(NET.nodes, NET.decision, About(("age [a]", "income\x1b[31m"), ("low", "middle", "high")))
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """16 inputs: one wrong, one no number, one outside the domain, one unreadable."""
     x = points(16)
     labels = labels_for(NET, x, wrong=(2,))
@@ -49,7 +53,7 @@ def finished(tmp_path_factory):
     return run_dataset(NAMED, data, folder, given).run
 
 
-def test_numbers(finished):
+def test_numbers(finished: Run) -> None:
     certs = er.Certificates.load(finished.folder)
     found = summary_of(finished)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
@@ -69,7 +73,7 @@ def test_numbers(finished):
     assert [e["input"] for e in found["examples"]["error"]] == [6, 7]
 
 
-def test_words(finished, capsys):
+def test_words(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     show.show_summary(summary_of(finished))
     said = capsys.readouterr().out
     lines = said.splitlines()
@@ -81,7 +85,7 @@ def test_words(finished, capsys):
     assert said.count("#") > 12 and all(c.isprintable() or c == "\n" for c in said)
 
 
-def test_examples_are_few():
+def test_examples_are_few() -> None:
     tally = Tally()
     certs = er.certify(NET, points(9), (labels_for(NET, points(9)) + 1) % 3)
     tally.add(certs)
@@ -100,11 +104,11 @@ def test_examples_are_few():
         ({"domain": {"1": [0, 1], "2": [None, 3]}}, "the domain its own for 2 features"),
     ],
 )
-def test_caps(settings, words):
+def test_caps(settings: dict[str, dict[str, Any]], words: str) -> None:
     assert cap_in_words(Settings.of(settings).plain()) == words
 
 
-def test_one_input(finished, capsys):
+def test_one_input(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     certs = er.Certificates.load(finished.folder)
     found = one_input(finished, 8)
     assert found["name"] == "row 8" and found["status"] == "certified" and found["class"] in ("low", "middle", "high")
@@ -126,14 +130,14 @@ def test_one_input(finished, capsys):
     assert "... and 1 more features with more room" in capsys.readouterr().out
 
 
-def test_inputs_without_a_certificate(finished, capsys):
+def test_inputs_without_a_certificate(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     show.show_input(one_input(finished, 7), 20)
     assert capsys.readouterr().out.startswith("input 7 (row 7): error\nnot \\x07 readable\nlabel: ")
     with pytest.raises(InputError, match=r"has no certificate of input 16$"):
         one_input(finished, 16)
 
 
-def test_frozen_features_come_last(tmp_path):
+def test_frozen_features_come_last(tmp_path: Path) -> None:
     run_dataset(NET, dataset(points(2)), tmp_path, Settings.of({"frozen": ["0"], "device": "cpu"}))
     found = one_input(Run.open(tmp_path), 1)
     assert [f["number"] for f in found["features"]] == [1, 0]
@@ -141,7 +145,7 @@ def test_frozen_features_come_last(tmp_path):
 
 
 @pytest.mark.parametrize("region", [er.Ellipsoid(), er.Oblique(torch.eye(2))])
-def test_saved_certificates_of_other_shapes(tmp_path, capsys, region):
+def test_saved_certificates_of_other_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str], region: Region) -> None:
     er.certify(NET, points(3), region=region).save(tmp_path)
     run = Run.open(tmp_path)
     show.show_summary(summary_of(run))
@@ -154,7 +158,7 @@ def test_saved_certificates_of_other_shapes(tmp_path, capsys, region):
     )  # a rotated box has ends in its directions, an ellipsoid has none
 
 
-def test_coordinates_along_directions(tmp_path):
+def test_coordinates_along_directions(tmp_path: Path) -> None:
     """A row belongs to a direction of the basis, a column, and so does its value."""
     basis = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=torch.float64)
     x = points(2)
@@ -164,7 +168,7 @@ def test_coordinates_along_directions(tmp_path):
     assert values == pytest.approx({f"direction {k}": float(x[1] @ basis[:, k].numpy()) for k in range(2)})
 
 
-def test_ends_along_directions(tmp_path):
+def test_ends_along_directions(tmp_path: Path) -> None:
     """Between them each direction may move whatever the others do; the input need not be in the middle."""
     basis = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=torch.float64)
     certs = er.certify(NET, points(4), region=er.Oblique(basis, er.Box(asymmetric=True)))
@@ -180,7 +184,7 @@ def test_ends_along_directions(tmp_path):
         assert (decided == certs.labels[k]).all()
 
 
-def test_the_origin_is_told_as_stated(tmp_path, capsys):
+def test_the_origin_is_told_as_stated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     origin = Origin(
         "model.onnx", "ab" * 32, {"input_shape": [2], "mean": [0.5, 0.25], "decision": "max"}, ("compared",)
     )
@@ -195,14 +199,14 @@ def test_the_origin_is_told_as_stated(tmp_path, capsys):
     assert summary_of(run)["origin"][1:] == ["a softmax was left off", "compared"]
 
 
-def test_what_a_run_states_of_itself_can_be_printed(finished, capsys):
+def test_what_a_run_states_of_itself_can_be_printed(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """Names of data are text from a file like any other."""
     data = {**finished.plan.data, "name": "data\x1b[2J"}
     show.show_status(status_of(dataclasses.replace(finished, plan=dataclasses.replace(finished.plan, data=data))))
     assert "data: data\\x1b[2J\n" in capsys.readouterr().out
 
 
-def test_specifications_are_told(tmp_path, capsys):
+def test_specifications_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     net, x = NET, torch.from_numpy(points(2))
     for spec, words in (
         (er.outputs_within(net(x), 5.0), "what holds: 6 conditions on the outputs"),
@@ -216,7 +220,7 @@ def test_specifications_are_told(tmp_path, capsys):
         assert words in said and "label" not in said
 
 
-def test_execution_is_told(tmp_path, capsys):
+def test_execution_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     er.certify(NET, points(2), deployed="float32").save(tmp_path)
     run = Run.open(tmp_path)
     show.show_summary(summary_of(run))
@@ -225,7 +229,7 @@ def test_execution_is_told(tmp_path, capsys):
     assert ", for the network as executed in float32\n" in capsys.readouterr().out
 
 
-def test_printed_numbers_are_rounded_inwards():
+def test_printed_numbers_are_rounded_inwards() -> None:
     rng = np.random.default_rng(0)
     for _ in range(500):
         low = float(rng.normal() * 10.0 ** rng.integers(-8, 8))
@@ -250,7 +254,9 @@ def test_printed_numbers_are_rounded_inwards():
         ("l1", "reach alone", "reaches along the axes"),
     ],
 )
-def test_extents_have_their_names(tmp_path, capsys, region, head, sizes):
+def test_extents_have_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], region: str, head: str, sizes: str
+) -> None:
     given = Settings.of({"region": region, "domain": [-2, 2], "device": "cpu"})
     run = run_dataset(NET, dataset(points(2)), tmp_path, given).run
     show.show_summary(summary_of(run))
@@ -264,7 +270,7 @@ def test_extents_have_their_names(tmp_path, capsys, region, head, sizes):
     assert ("how far it may move while all others stay" in said) == (not cut) == ("half" not in said)
 
 
-def test_what_accuracy_leaves_out_is_said(tmp_path, finished, capsys):
+def test_what_accuracy_leaves_out_is_said(tmp_path: Path, finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     show.show_summary(summary_of(finished))
     assert "accuracy: of the 13 inputs that were tried; 3 could not be (see below)" in capsys.readouterr().out
     whole = run_dataset(NET, dataset(points(3), labels_for(NET, points(3))), tmp_path, Settings(device="cpu")).run
@@ -273,8 +279,8 @@ def test_what_accuracy_leaves_out_is_said(tmp_path, finished, capsys):
     assert "100.00%" in said and "accuracy: " not in said
 
 
-def test_names_of_places():
-    def names(shape):
+def test_names_of_places() -> None:
+    def names(shape: tuple[int, ...]) -> list[str]:
         return feature_names(Network.chain(shape, [ops.Reshape((math.prod(shape),))]))
 
     assert names((3,)) == ["feature 0", "feature 1", "feature 2"]
@@ -286,7 +292,7 @@ def test_names_of_places():
     assert names((28, 28, 1))[29] == "row 1, column 1"
 
 
-def test_status(finished, tmp_path, capsys):
+def test_status(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = status_of(finished)
     assert (found["done"], found["inputs"], found["parts_done"], found["complete"]) == (16, 16, 3, True)
     show.show_status(found)
@@ -302,7 +308,7 @@ def test_status(finished, tmp_path, capsys):
     show.show_status(status_of(run))
     said = capsys.readouterr().out
     assert "done: 2 of 4 inputs (50%), 1 of 2 parts" in said
-    assert said.endswith(f"not running; go on with: elbowroom certify --resume --out '{folder}'\n")
+    assert said.endswith(f"not running; resume with: elbowroom certify --resume --out '{folder}'\n")
     own = dataclasses.replace(run, plan=dataclasses.replace(run.plan, settings=Settings().stored()))
     assert status_of(own)["resume"] is None
     with locked(folder):
@@ -326,12 +332,12 @@ def test_status(finished, tmp_path, capsys):
 # --- the way
 
 
-def begun(run, right=None, done=0, domain=None):
+def begun(run: Run, right: int | None = None, done: int = 0, domain: tuple[float, float] | None = None) -> Start:
     data = dataset(points(run.plan.inputs), name="points", domain=domain)
-    return Start(run, data, "cpu", 1, done, right)
+    return Start(run, data, "cpu", 1, 1, done, right)
 
 
-def test_the_introduction(finished):
+def test_the_introduction(finished: Run) -> None:
     said = "\n".join(progress.introduction(begun(finished, right=8)))
     assert "network: Network(2 -> 3" in said and "the network gets 8 of these 16 right (50.0%)" in said
     assert "the data's labels stay; region box, bounds adaptive, solver sequential" in said
@@ -340,7 +346,7 @@ def test_the_introduction(finished):
     assert "5 inputs are done already" in progress.introduction(begun(finished, done=5))[-1]
 
 
-def test_notes_and_domains_are_told(tmp_path):
+def test_notes_and_domains_are_told(tmp_path: Path) -> None:
     net = Network(NET.nodes, NET.decision, About(notes=("a softmax was left off",)))
     run = run_dataset(net, dataset(points(3)), tmp_path, Settings(device="cpu"), stop=lambda: True).run
     said = "\n".join(progress.introduction(begun(run, domain=(0.0, 1.0))))
@@ -348,7 +354,7 @@ def test_notes_and_domains_are_told(tmp_path):
     assert "regions may leave the data's range [0, 1]; --domain data ends them there" in said
 
 
-def test_notes_and_warnings_of_a_run_are_told(finished, capsys):
+def test_notes_and_warnings_of_a_run_are_told(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     notes = ["note: the columns stand in another order", "warning: hardly \x07 ever right"]
     noted = dataclasses.replace(finished, plan=dataclasses.replace(finished.plan, notes=notes))
     assert progress.warnings(begun(noted)) == notes[1:] and not progress.warnings(begun(finished))
@@ -359,7 +365,7 @@ def test_notes_and_warnings_of_a_run_are_told(finished, capsys):
     assert found["notes"] == notes and summary_of(finished)["notes"] == []
 
 
-def test_lines(finished, capsys, monkeypatch):
+def test_lines(finished: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_EVERY", 0.0)
     watch = progress.display(quiet=False)
     watch.begin(begun(finished, right=8, done=5))
@@ -376,11 +382,11 @@ def test_lines(finished, capsys, monkeypatch):
 
 
 class Terminal(io.StringIO):
-    def isatty(self):
+    def isatty(self) -> bool:
         return True
 
 
-def wait_for(words, said):
+def wait_for(words: str, said: Callable[..., Any]) -> None:
     for _ in range(500):
         if words in said():
             return
@@ -388,7 +394,7 @@ def wait_for(words, said):
     raise AssertionError(said())
 
 
-def test_lines_while_nothing_is_done(finished, monkeypatch):
+def test_lines_while_nothing_is_done(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part may take hours: that it is in work is said every minute."""
     monkeypatch.setattr(progress, "_TICK", 0.01)
     monkeypatch.setattr(progress, "_SILENCE", 0.1)
@@ -406,7 +412,7 @@ def test_lines_while_nothing_is_done(finished, monkeypatch):
     assert screen.getvalue() == said
 
 
-def test_lines_are_a_minute_apart(finished, monkeypatch):
+def test_lines_are_a_minute_apart(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(progress, "_TICK", 1e9)
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
@@ -422,7 +428,7 @@ def test_lines_are_a_minute_apart(finished, monkeypatch):
     assert said == [f"0 of 16 inputs, first input in work, {k} min so far" for k in (1, 2, 3)]
 
 
-def test_a_bar_while_nothing_is_done(finished, monkeypatch):
+def test_a_bar_while_nothing_is_done(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_TICK", 0.01)
     monkeypatch.setattr(sys, "stderr", screen := Terminal())
     monkeypatch.setenv("TERM", "xterm")
@@ -433,7 +439,7 @@ def test_a_bar_while_nothing_is_done(finished, monkeypatch):
     watch.end()
 
 
-def test_a_bar_where_there_is_a_terminal(finished, monkeypatch):
+def test_a_bar_where_there_is_a_terminal(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
@@ -447,7 +453,7 @@ def test_a_bar_where_there_is_a_terminal(finished, monkeypatch):
     assert "6/16" in said and "mean ratio" in said and "\x1b" in said
 
 
-def test_a_meter_of_anything(capsys, monkeypatch):
+def test_a_meter_of_anything(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_EVERY", 0.0)
     with progress.Meter(4, "epoch", title="training") as meter:
         meter.advance(1)
@@ -460,7 +466,7 @@ def test_a_meter_of_anything(capsys, monkeypatch):
     assert not capsys.readouterr().err
 
 
-def test_a_meter_that_counts_nothing(capsys, monkeypatch):
+def test_a_meter_that_counts_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_TICK", 1e9)
     monkeypatch.setattr(progress, "_SILENCE", 0.0)
     with progress.Meter(None, title="drawing pictures") as meter:
@@ -468,7 +474,7 @@ def test_a_meter_that_counts_nothing(capsys, monkeypatch):
     assert capsys.readouterr().err == "drawing pictures: in work, 0 s so far\n"
 
 
-def test_quiet(finished, capsys):
+def test_quiet(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     watch = progress.display(quiet=True)
     watch.begin(begun(finished, right=8))
     watch.advance(Tally())
@@ -480,5 +486,5 @@ def test_quiet(finished, capsys):
     assert capsys.readouterr().err == "warning: b\n"
 
 
-def test_durations():
+def test_durations() -> None:
     assert [progress.in_words(s) for s in (4.2, 59, 75, 3600, 7300)] == ["4 s", "59 s", "1 min", "60 min", "2 h 02 min"]

@@ -8,17 +8,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
-from small import assert_same_rows, assert_same_within, dataset, files, labels_for, network, points
 
 import elbowroom as er
+from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
 from elbowroom.runs.engines.ray import _Actor, connected
 from elbowroom.runs.engines.transport import network_bytes
-from elbowroom.runs.runner import run_dataset
+from elbowroom.runs.runner import Start, run_dataset
 from elbowroom.runs.settings import Settings
+from elbowroom.runs.summary import Tally
+from runs.small import assert_same_rows, assert_same_within, dataset, files, labels_for, network, points
 
 COUNT = 60
 NET = network(sizes=(10, 30, 30, 4))
@@ -30,7 +35,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-def run(out, watch=None, resume=False, **given):
+def run(out: Path, watch: Any | None = None, resume: bool = False, **given: str) -> Certificates:
     found = Settings.of({"part_rows": 3, "device": "cpu", "engine": "ray", **given})
     done = run_dataset(NET, DATA, out, found, watch=watch, resume=resume)
     assert done.complete and sorted(p.name for p in out.iterdir()) == ["network.elbowroom", "parts", "run.json"]
@@ -40,13 +45,13 @@ def run(out, watch=None, resume=False, **given):
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory):
+def here(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """The run in this process."""
     return run(tmp_path_factory.mktemp("here"), engine="local")
 
 
 @pytest.fixture
-def ray(monkeypatch):
+def ray(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
@@ -54,7 +59,7 @@ def ray(monkeypatch):
 
 
 @pytest.fixture
-def two_cores(ray):
+def two_cores(ray: ModuleType) -> Iterator[ModuleType]:
     ray.init("local", num_cpus=2, object_store_memory=STORE, include_dashboard=False, log_to_driver=False,
              logging_level="ERROR")  # fmt: skip
     yield ray
@@ -64,20 +69,20 @@ def two_cores(ray):
 class Interferer:
     """Does something once, after so many inputs."""
 
-    def __init__(self, after, act):
+    def __init__(self, after: int, act: Callable[..., Any]) -> None:
         self.after, self.act, self.workers = after, act, 0
 
-    def begin(self, start):
+    def begin(self, start: Start) -> None:
         self.workers = start.workers
 
-    def advance(self, tally):
+    def advance(self, tally: Tally) -> None:
         if self.act and tally.count >= self.after:
             self.act()
             self.act = None
 
 
 @linux
-def test_a_cluster_on_this_machine(two_cores, here, tmp_path):
+def test_a_cluster_on_this_machine(two_cores: ModuleType, here: Certificates, tmp_path: Path) -> None:
     """As many workers as there is room for; one is killed under way."""
     watch = Interferer(20, lambda: os.kill(_pids()[0], signal.SIGKILL))
     found = run(tmp_path, watch)
@@ -85,7 +90,7 @@ def test_a_cluster_on_this_machine(two_cores, here, tmp_path):
     assert_same_rows(here, found)
 
 
-def command_lines():
+def command_lines() -> dict[int, str]:
     """Of the processes of this machine, by number."""
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
@@ -94,7 +99,7 @@ def command_lines():
     return found
 
 
-def _pids():
+def _pids() -> list[int]:
     """Of workers on this machine; Ray gives their processes the name of the class."""
     return [pid for pid, line in command_lines().items() if line.startswith("ray::_Actor")]
 
@@ -102,7 +107,7 @@ def _pids():
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("batch", [1, 64])
-def test_the_same_everywhere(ray, here, tmp_path, workers, batch):
+def test_the_same_everywhere(ray: Any, here: Any, tmp_path: Path, workers: int, batch: int) -> None:
     ray.init("local", num_cpus=4, object_store_memory=STORE, include_dashboard=False, log_to_driver=False)
     try:
         far = run(tmp_path / "ray", workers=workers, batch=batch)
@@ -114,7 +119,7 @@ def test_the_same_everywhere(ray, here, tmp_path, workers, batch):
 
 
 @pytest.mark.slow
-def test_a_node_dies(ray, here, tmp_path):
+def test_a_node_dies(ray: Any, here: Any, tmp_path: Path) -> None:
     """Two nodes of two cores; one goes, with its workers and what they hold. There is no room for others then."""
     from ray.cluster_utils import Cluster
 
@@ -141,7 +146,7 @@ def test_a_node_dies(ray, here, tmp_path):
 @linux
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_stopped(ray, tmp_path, number):
+def test_stopped(ray: Any, tmp_path: Path, number: Any) -> None:
     """The command, with a cluster of its own: it stops in good order, and takes that cluster with it, also where it
     is killed."""
     model, data = files(tmp_path, 4000)
@@ -168,7 +173,7 @@ def test_stopped(ray, tmp_path, number):
     until(lambda: not any(name in line for line in command_lines().values() for name in session))
 
 
-def until(condition, seconds=120):
+def until(condition: Any, seconds: int = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never came"
@@ -178,10 +183,10 @@ def until(condition, seconds=120):
 # --- without a cluster
 
 
-def test_without_ray(monkeypatch):
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
-    def missing(name, *rest, **more):
+    def missing(name: str, *rest: dict[str, Any] | int | None, **more: Any) -> Any:
         if name == "ray":
             raise ImportError(name)
         return real(name, *rest, **more)
@@ -191,7 +196,7 @@ def test_without_ray(monkeypatch):
         pass
 
 
-def test_devices(ray):
+def test_devices(ray: ModuleType) -> None:
     with (
         pytest.raises(InputError, match="the device is cpu or cuda, not 'cuda:1'"),
         connected(Settings(device="cuda:1")),
@@ -200,14 +205,14 @@ def test_devices(ray):
 
 
 @pytest.mark.parametrize("address", ["nosuch", "127.0.0.1:1", "127.0.0.1:99999", ":0"])
-def test_addresses_that_are_none(ray, address):
+def test_addresses_that_are_none(ray: ModuleType, address: str) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(InputError, match=f"no Ray cluster .* at {address}: "), connected(Settings(address=address)):
         pass
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_other_versions_are_refused():
+def test_other_versions_are_refused() -> None:
     actor = _Actor("0.0.0", network_bytes(NET), Settings(device="cpu").plain(), 1)
     kind, words = actor.state()
     assert kind == "failed" and "install the same everywhere" in words

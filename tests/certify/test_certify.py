@@ -1,6 +1,8 @@
 """certify: what it promises of every region, input and option."""
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,11 +42,11 @@ SHAPES = {
 }
 
 
-def network(seed=0, sizes=(N, 12, 12, 4), activation=None):
+def network(seed: int = 0, sizes: Any = (N, 12, 12, 4), activation: Any = None) -> Any:
     return mlp(np.random.default_rng(seed), list(sizes), activation or ops.ReLU())
 
 
-def inputs(count=8, seed=0, n=N):
+def inputs(count: int = 8, seed: int = 0, n: int = N) -> Any:
     return torch.tensor(np.random.default_rng(seed).uniform(-1, 1, size=(count, n)))
 
 
@@ -57,13 +59,13 @@ def certified_set(certs: Certificates, region: Region) -> InputSet:
     return InputSet(certs.center, certs.eps, p, certs.basis)
 
 
-def attacked(net, inputs, labels, count, steps=20, seed=0):
+def attacked(net: Network, inputs: Any, labels: Any, count: int, steps: int = 20, seed: int = 0) -> Any:
     """The least margin of `count` points per input, each pushed towards the boundary inside the set: `b x count`."""
     gen = torch.Generator().manual_seed(seed)
     b, n = inputs.center.shape
     v = 2 * torch.rand(b, count, n, dtype=torch.float64, generator=gen) - 1
 
-    def project(v):
+    def project(v: Any) -> Any:
         if inputs.p == math.inf:
             return v.clamp(-1, 1)
         if inputs.p == 2:
@@ -71,7 +73,7 @@ def attacked(net, inputs, labels, count, steps=20, seed=0):
         # l1: onto the sphere by scaling; then the best single coordinate is tried by the steps themselves.
         return v / v.abs().sum(-1, keepdim=True).clamp_min(1)
 
-    def margin(v):
+    def margin(v: Any) -> Any:
         moved = v * inputs.radius[:, None]
         if inputs.basis is not None:
             moved = moved @ inputs.basis.T
@@ -101,7 +103,7 @@ def attacked(net, inputs, labels, count, steps=20, seed=0):
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_no_attack_inside_a_region_changes_the_label(name):
+def test_no_attack_inside_a_region_changes_the_label(name: str) -> None:
     region = SHAPES[name]
     for seed, activation in enumerate((ops.ReLU(), ops.Tanh(), ops.GELU())):
         net, x = network(seed, activation=activation), inputs(8, seed)
@@ -116,7 +118,7 @@ def test_no_attack_inside_a_region_changes_the_label(name):
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_regions_stop_at_the_boundary(name):
+def test_regions_stop_at_the_boundary(name: str) -> None:
     """Uncapped regions scaled by 1.01 are not proved, under the same bounds, in at least 95 % of cases."""
     region, count, violated = SHAPES[name], 0, 0
     for seed in range(5):
@@ -137,7 +139,7 @@ def test_regions_stop_at_the_boundary(name):
     assert name in ("asymmetric", "oblique asymmetric") or count >= 30
 
 
-def margins_on(net, sets, labels, method="adaptive"):
+def margins_on(net: Network, sets: Any, labels: Any, method: str = "adaptive") -> Any:
     from elbowroom.claim.specification import label_stays
 
     work = net.cast(torch.float64)
@@ -147,7 +149,7 @@ def margins_on(net, sets, labels, method="adaptive"):
 
 @pytest.mark.parametrize("bounds", ["simple", "quadratic", "combined", "adaptive"])
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_never_smaller_than_uniform_and_margins_are_proved(name, bounds):
+def test_never_smaller_than_uniform_and_margins_are_proved(name: str, bounds: str) -> None:
     net, x = network(3), inputs(6, 3)
     certs = certify(net, x, region=SHAPES[name], bounds=bounds, delta=1e-4)
     good = certs.certified
@@ -161,7 +163,7 @@ def test_never_smaller_than_uniform_and_margins_are_proved(name, bounds):
         torch.testing.assert_close(proved[good], certs.margins[good], rtol=1e-8, atol=1e-9)
 
 
-def test_order_batch_size_and_company_do_not_matter():
+def test_order_batch_size_and_company_do_not_matter() -> None:
     net = network(5, sizes=(20, 40, 40, 5))
     x = inputs(70, 5, n=20)
     together = certify(net, x)
@@ -177,7 +179,7 @@ def test_order_batch_size_and_company_do_not_matter():
         assert abs(float(certs.geomean[0] / together.geomean[k]) - 1) <= 1e-3
 
 
-def test_certificates_state_their_domain():
+def test_certificates_state_their_domain() -> None:
     net, x = network(2), inputs(3, 2).clamp(-1, 1)
     assert certify(net, x, region=Uniform()).lowest is None
     low, high = torch.full((6,), -1.0), torch.full((3, 1), 1.0) + torch.arange(3.0)[:, None]
@@ -189,7 +191,7 @@ def test_certificates_state_their_domain():
     assert torch.equal(own.lowest[2], low.double()) and torch.equal(own.highest[:, 4:5], high.double())
 
 
-def test_domain_caps_frozen_and_importance():
+def test_domain_caps_frozen_and_importance() -> None:
     net, x = network(2), inputs(6, 2)
     frozen = torch.tensor([True, False, False, True, False, False])
     certs = certify(net, x, domain=(-1.0, 1.0), frozen=frozen, max_eps=0.5)
@@ -209,7 +211,7 @@ def test_domain_caps_frozen_and_importance():
     assert (favoured.eps[:, 4] > plain.eps[:, 4]).all()
 
 
-def test_features_at_their_cap_are_marked():
+def test_features_at_their_cap_are_marked() -> None:
     dead = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])  # the second feature plays no part
     net = Network.chain((2,), [ops.Linear(dead)])
     certs = certify(net, torch.tensor([[0.5, 0.0]]), max_eps=3.0)
@@ -221,7 +223,7 @@ def test_features_at_their_cap_are_marked():
     assert default.eps[0, 1] <= 1000 * default.uniform[0] * (1 + 1e-6)
 
 
-def test_a_network_that_never_changes_its_mind():
+def test_a_network_that_never_changes_its_mind() -> None:
     net = Network.chain((2,), [ops.Linear(torch.zeros(2, 2), torch.tensor([1.0, 0.0]))])
     certs = certify(net, torch.zeros(1, 2))
     assert certs.status == ("certified",)
@@ -229,14 +231,14 @@ def test_a_network_that_never_changes_its_mind():
     assert torch.isfinite(certs.eps).all()
 
 
-def test_scaled_uniform_region_grows_by_its_scale():
+def test_scaled_uniform_region_grows_by_its_scale() -> None:
     net, x = network(4), inputs(4, 4)
     scale = torch.arange(1.0, N + 1).double()
     certs = certify(net, x, region=Uniform(scale=scale))
     torch.testing.assert_close(certs.eps / scale, certs.uniform[:, None].expand(4, N), rtol=1e-5, atol=0)
 
 
-def test_smallest_output_decides():
+def test_smallest_output_decides() -> None:
     net = network(6)
     flipped = Network((*net.nodes,), decision="min")
     x = inputs(5, 6)
@@ -247,7 +249,7 @@ def test_smallest_output_decides():
     assert (attacked(flipped, box, certs.labels, 40)[certs.certified] > 0).all()
 
 
-def test_specifications():
+def test_specifications() -> None:
     net, x = network(7), inputs(6, 7)
     z = net(x)
     stays = certify(net, x)
@@ -267,10 +269,10 @@ def test_specifications():
     assert (given.labels == -1).all()
 
 
-def test_own_bound_function():
+def test_own_bound_function() -> None:
     """The paper's first contribution: any bound that is differentiable in the region plugs in."""
 
-    def lipschitz(net, inputs, spec):
+    def lipschitz(net: Network, inputs: Any, spec: Any) -> Any:
         reach = inputs.radius.flatten(1)
         product = None
         for node in net.nodes[1:]:
@@ -289,7 +291,7 @@ def test_own_bound_function():
 
 
 @pytest.mark.parametrize("name", ["box", "asymmetric", "ellipsoid", "l1"])
-def test_augmented_lagrangian_on_other_shapes(name):
+def test_augmented_lagrangian_on_other_shapes(name: str) -> None:
     net, x = network(9), inputs(4, 9)
     certs = certify(net, x, region=SHAPES[name], solver=AugmentedLagrangian(steps=60))
     assert (certs.ratio[certs.certified] >= 1 - 1e-5).all()
@@ -297,7 +299,7 @@ def test_augmented_lagrangian_on_other_shapes(name):
     assert (domain.ratio[domain.certified] >= 1 - 1e-5).all()
 
 
-def test_work_is_counted_and_bounded():
+def test_work_is_counted_and_bounded() -> None:
     net, x = network(1), inputs(5, 1)
     certs = certify(net, x, solver=Sequential(gradients=2))
     assert (certs.gradients <= 2).all()
@@ -307,7 +309,7 @@ def test_work_is_counted_and_bounded():
     assert (certs.seconds > 0).all()
 
 
-def test_statuses():
+def test_statuses() -> None:
     net = network(0)
     x = inputs(5, 0).float()
     labels = net(x).argmax(1)
@@ -371,19 +373,19 @@ def test_statuses():
         ({"spec": linear_specification(torch.ones(1, 7))}, "outputs"),
     ],
 )
-def test_bad_input_is_refused_in_words(options, words):
+def test_bad_input_is_refused_in_words(options: Any, words: str) -> None:
     arguments = {"x": torch.zeros(3, N), **options}
     with pytest.raises(InputError, match=words):
         certify(network(0), arguments.pop("x"), **arguments)
 
 
-def test_one_class_needs_a_specification():
+def test_one_class_needs_a_specification() -> None:
     net = mlp(np.random.default_rng(0), [3, 5, 1], ops.ReLU())
     with pytest.raises(InputError, match="no other class"):
         certify(net, torch.zeros(1, 3))
 
 
-def test_shapes_refuse_nonsense():
+def test_shapes_refuse_nonsense() -> None:
     with pytest.raises(InputError, match="orthogonal"):
         Oblique(torch.ones(3, 3))
     with pytest.raises(InputError, match="inner"):
@@ -392,7 +394,7 @@ def test_shapes_refuse_nonsense():
         Uniform(scale=[1.0, -1.0])
 
 
-def test_save_and_load(tmp_path):
+def test_save_and_load(tmp_path: Path) -> None:
     for region in (Box(), Ellipsoid()):
         certs = certify(network(0), inputs(4), region=region)
         certs.save(tmp_path / "run")
@@ -404,14 +406,14 @@ def test_save_and_load(tmp_path):
         assert repr(again) == repr(certs)
 
 
-def test_python_numbers_are_not_rounded_to_float32():
+def test_python_numbers_are_not_rounded_to_float32() -> None:
     net = Network.chain((1,), [ops.Linear(torch.tensor([[1.0], [-1.0]]))])
     certs = certify(net, [[0.25]], domain=(0, 0.3))
     assert certs.upper[0, 0] <= 0.3
     assert certify(net, [[0.1]]).x[0, 0] == 0.1
 
 
-def test_a_boundary_on_the_domains_edge():
+def test_a_boundary_on_the_domains_edge() -> None:
     """With delta = 0 the margin is zero at the edge itself: the region must end just short of it."""
     net = Network.chain((1,), [ops.Linear(torch.tensor([[1.0], [-1.0]]))])
     certs = certify(net, [[0.1]], domain=(0, 0.3), delta=0)
@@ -419,12 +421,12 @@ def test_a_boundary_on_the_domains_edge():
     assert 0 < certs.lower[0, 0] < 1e-3
 
 
-def test_a_module_is_not_yet_a_network():
+def test_a_module_is_not_yet_a_network() -> None:
     with pytest.raises(InputError, match=r"er\.load"):
         certify(torch.nn.Linear(2, 2), torch.zeros(1, 2))
 
 
-def test_regions_of_no_size_are_not_certified_and_caps_are_kept():
+def test_regions_of_no_size_are_not_certified_and_caps_are_kept() -> None:
     net = Network.chain((3,), [ops.Linear(torch.tensor([[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]]))])
     x = torch.tensor([[1000.0, 1.0, 1.0]], dtype=torch.float64)
     assert certify(net, x, max_eps=1e-30).status == ("not_certified",)
@@ -434,14 +436,14 @@ def test_regions_of_no_size_are_not_certified_and_caps_are_kept():
     assert (tiny.x - tiny.lower <= 1e-11).all()
 
 
-def test_search_in_float64_gives_the_same_regions():
+def test_search_in_float64_gives_the_same_regions() -> None:
     net, x = network(3), inputs(6, 3)
     single, double = certify(net, x), certify(net, x, precision="float64")
     assert single.status == double.status
     torch.testing.assert_close(single.geomean, double.geomean, rtol=1e-3, atol=0)
 
 
-def test_search_in_float64_finds_regions_that_float32_cannot():
+def test_search_in_float64_finds_regions_that_float32_cannot() -> None:
     """Weights of 1e6 that cancel: margins in float32 are noise."""
     w = torch.tensor([[1e6, -1e6], [1e6, -1e6 + 1]], dtype=torch.float64)
     net = Network.chain((2,), [ops.Linear(w), ops.ReLU(), ops.Linear(torch.tensor([[1.0, -1.0], [0.0, 0.0]]).double())])
@@ -450,7 +452,7 @@ def test_search_in_float64_finds_regions_that_float32_cannot():
     assert certs.certified.all() and (certs.geomean > 0).all()
 
 
-def test_features_are_frozen_by_name_and_limits_given_per_channel():
+def test_features_are_frozen_by_name_and_limits_given_per_channel() -> None:
     generator = torch.Generator().manual_seed(0)
     ops_ = [ops.Reshape((-1,)), ops.Linear(torch.randn(3, 12, generator=generator))]
     plain = Network.chain((3, 2, 2), ops_)
@@ -470,7 +472,7 @@ def test_features_are_frozen_by_name_and_limits_given_per_channel():
         certify(plain, x, frozen=["f1"])
 
 
-def test_a_domain_is_the_cap_where_units_differ():
+def test_a_domain_is_the_cap_where_units_differ() -> None:
     """The second feature's unit is a millionth of the first's: 1000 uniform radii would be next to nothing of it."""
     net = Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 1e-7], [-1.0, -1e-7]]).double())])
     x = torch.tensor([[1.0, 1e5]]).double()
@@ -479,7 +481,7 @@ def test_a_domain_is_the_cap_where_units_differ():
     assert float(certs.upper[0, 1] - certs.lower[0, 1]) > 0.9e6
 
 
-def test_deployed_inputs_are_float32_numbers_inside_the_domain():
+def test_deployed_inputs_are_float32_numbers_inside_the_domain() -> None:
     """Otherwise a frozen feature at a number that float32 does not hold leaves a region without any float32 input."""
     net, x = network(5).cast(torch.float32), inputs(6, 5)
     frozen = torch.arange(x.shape[1]) < 2
@@ -491,7 +493,7 @@ def test_deployed_inputs_are_float32_numbers_inside_the_domain():
     assert (certs.lower[:, frozen] == certs.x[:, frozen]).all()
 
 
-def test_a_domain_is_the_cap():
+def test_a_domain_is_the_cap() -> None:
     """Features of different units: an extent may be more than 1000 uniform radii, as far as its domain reaches."""
     net = Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 1e-6], [0.0, 0.0]]), torch.tensor([0.0, 0.0]))])
     x, y = torch.tensor([[0.01, 50.0]]), torch.tensor([0])
