@@ -16,6 +16,7 @@ from elbowroom.network.file import OPERATIONS
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Operation, Shape
 from elbowroom.search.bounds.api import bounds
+from elbowroom.search.bounds.coefficients import Geometry, Patch, own_windows, whole
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.relaxations import TABLE
 from operation_cases import SHAPES, fitting
@@ -107,19 +108,34 @@ def same_map(op: Operation, shapes: list[Shape], out: Shape, data: st.DataObject
         assert row.broadcasts or all(bool(((m != 0).sum(0) <= 1).all()) for m in wanted)
     if row.matrix(op) is not None and len(out) == 1:
         torch.testing.assert_close(row.matrix(op), wanted[0], rtol=1e-12, atol=1e-12)
-    # From some places of the output alone: the same coefficients, and none elsewhere.
-    at = tuple(slice(a := data.draw(st.integers(0, size - 1)), data.draw(st.integers(a + 1, size))) for size in out[1:])
-    below = row.reach(op, at, out, shapes) if at else None
+    same_over_windows(op, shapes, out, data, generator)
+
+
+def same_over_windows(
+    op: Operation, shapes: list[Shape], out: Shape, data: st.DataObject, generator: torch.Generator
+) -> None:
+    """Over windows, which may stick out of the node: the same coefficients, and none elsewhere; the same numbers."""
+    row, dims = MAPS[type(op)], len(out) - 1
+    if not 1 <= dims <= 3:
+        return
+    shift, size = (tuple(data.draw(st.integers(lo, hi)) for _ in range(dims)) for lo, hi in ((-2, 1), (1, 3)))
+    at = Geometry((1,) * dims, shift, size)
+    below = row.reach(op, at, out, shapes)
     if below is None:
         return
-    a = torch.randn(2, *out, dtype=torch.float64, generator=generator)
-    part = torch.zeros_like(a)
-    part[(..., *at)] = a[(..., *at)]
-    parts = row.adjoint_at(op, a[(..., *at)], at, below, shapes)
-    for found, whole in zip(parts, row.adjoint(op, part, shapes), strict=True):
-        spread = torch.zeros_like(whole)
-        spread[(..., *below)] = found
-        torch.testing.assert_close(spread, whole, rtol=1e-12, atol=1e-12)
+    place = torch.stack([torch.randint(0, n, (2, 3), generator=generator) for n in out[1:]], -1)
+    a = torch.randn(2, 3, *size, out[0], dtype=torch.float64, generator=generator)
+    patch = Patch(a, place, at, clean=False)
+    rows = whole(patch, out)
+    wanted = row.adjoint(op, rows.flatten(0, 1), shapes)
+    for found, full, shape in zip(row.adjoint_at(op, patch, out, shapes), wanted, shapes, strict=True):
+        spread = whole(Patch(found, place, below, clean=False), shape)
+        torch.testing.assert_close(spread, full.reshape(2, 3, *shape), rtol=1e-12, atol=1e-12)
+    xs = [torch.randn(2, 3, *s, dtype=torch.float64, generator=generator) for s in shapes]
+    pushed = row.linear(op, *(x.flatten(0, 1) for x in xs)).reshape(2, 3, *out)
+    under = row.linear_at(op, [own_windows(x, place, below) for x in xs], patch, out)
+    inside = own_windows(torch.ones_like(pushed), place, at)
+    torch.testing.assert_close(under * inside, own_windows(pushed, place, at), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("length", range(5, 12))

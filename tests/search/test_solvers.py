@@ -34,7 +34,7 @@ class Stretching:
         for _ in range(self.tries):
             stretched = best.theta * (1 + torch.rand(best.theta.shape, generator=draw)).to(best.theta)
             guess = problem.region.grow(stretched, torch.ones(len(everyone)).to(stretched))
-            factor, _ = to_boundary(problem, guess)
+            factor = to_boundary(problem, guess).low
             best.offer(problem, everyone, problem.region.grow(guess, factor), factor > 0)
             yield
         best.end(everyone, f"after {self.tries} tries")
@@ -122,7 +122,7 @@ def _margins(weights: Tensor) -> Problem:
     def evaluate(inputs: Any, index: Any) -> Any:
         return 1 - inputs.radius.flatten(1) @ weights.T
 
-    return Problem(region, evaluate, torch.tensor([0]), torch.ones(1, dtype=torch.float64), Work.none(1))
+    return Problem(region, evaluate, torch.tensor([0]), torch.ones(1, 1, dtype=torch.float64), Work.none(1))
 
 
 @dataclass(frozen=True)

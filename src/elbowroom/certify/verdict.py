@@ -27,11 +27,11 @@ def largest_proved(
     zero where nothing was proved.
 
     `x`, `free`: `b x n`, the inputs and which features may move. `wanted`: `b`, for whom. `prove`: from some regions
-    and the numbers of their inputs to margins, `passes`: from those to which will do. `at_input`: `b x g`, the margins of
-    the inputs alone; `delta`: what margins must be at least. Where the proof falls short a little, the chord from there to the input
-    says how far to shrink: margins are mostly concave in the size, so it is on the safe side. Else by steps that grow,
-    then by halving the gap between the last that was refused and the first that was proved. Proofs need not be monotone
-    in the size: what is returned was proved.
+    and the numbers of their inputs to margins, `passes`: from those to which will do. `at_input`: `b x g`, the margins
+    of the inputs alone; `delta`: what margins must be at least. Where the proof falls short a little, the chord from
+    there to the input says how far to shrink: margins are mostly concave in the size, so it is on the safe side. Else
+    by steps that grow, then by halving the gap between the last that was refused and the first that was proved. Proofs
+    need not be monotone in the size: what is returned was proved.
     """
     region = whole.scaled(x, torch.ones_like(x[:, 0]))
     margins = torch.zeros_like(at_input)

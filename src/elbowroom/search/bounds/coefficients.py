@@ -1,8 +1,8 @@
 """Rows of coefficients over a node: over all of it, over windows, each row's own, or over some of its entries.
 
 A place of a convolutional layer depends on a small part of the image, and an inactive neuron passes nothing on: rows
-that are kept over what they can reach save the products with zeros, which are nearly all of them. Windows are stored with
-channels last, so that what lies under them is copied in runs.
+that are kept over what they can reach save the products with zeros, which are nearly all of them. Windows are stored
+with channels last, so that what lies under them is copied in runs.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Patch:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Coefficients `b x r x m` over the entries `index`, `b x m`, of a node of one axis; zero over the others. What stands
-    where `index` is -1 is zero."""
+    """Coefficients `b x r x m` over the entries `index`, `b x m`, of a node of one axis; zero over the others. What
+    stands where `index` is -1 is zero."""
 
     a: Tensor
     index: Tensor
@@ -200,6 +200,6 @@ def _each(lead: Sequence[int], size: int, device: torch.device) -> Tensor:
 
 
 __all__ = [
-    "Coefficients", "Columns", "Geometry", "Patch", "cleaned", "collected", "cut", "dotted", "embedded", "like", "numbers",
-    "own_windows", "total", "whole", "windows",
+    "Coefficients", "Columns", "Geometry", "Patch", "cleaned", "collected", "cut", "dotted", "embedded", "like",
+    "numbers", "own_windows", "total", "whole", "windows",
 ]  # fmt: skip

@@ -35,7 +35,6 @@ from elbowroom.search.bounds.walk import Plan, Steps, Walk, plan, relaxations, w
 from elbowroom.search.memory import Pool
 from elbowroom.search.regions.input_set import InputSet
 
-
 _ROWS = 64  # at once, at least: fewer would read a large matrix again and again
 
 
@@ -57,8 +56,8 @@ def lower_deviation(
     followed, with adaptive lines, by minus the identity (`r = 2 size`). `chosen`: only these entries of the node,
     `b x s`, each input's own (what stands at -1 means nothing); then `r` is `s`, or `2 s`. Returns `b x r`. With
     parallel lines the result is minus the radius, to be added to the rows' centre. `chunk`: bytes for the rows in
-    flight; `pool`: where Jacobians may be kept, which are computed again for each gradient where they do not fit. `active`: of
-    some relaxed nodes, the entries that are not zero throughout, `b x m`, filled up with -1.
+    flight; `pool`: where Jacobians may be kept, which are computed again for each gradient where they do not fit.
+    `active`: of some relaxed nodes, the entries that are not zero throughout, `b x m`, filled up with -1.
     Differentiable by the region's radius and the planes.
     """
     ancestors = net_ancestors(net, node)
@@ -112,7 +111,7 @@ class _Piece(NamedTuple):
     tensor."""
 
     first: int
-    index: Tensor
+    rows: Tensor
     parts: list[Coefficients]
 
 
@@ -297,7 +296,7 @@ class _Job:
         else:
             start = self._unit_rows(rows)
         walk.down(start)
-        return walk.up(self.ancestors, self.node)
+        return walk.up(self.ancestors)
 
 
 def numbers_of(mask: Tensor) -> Tensor:

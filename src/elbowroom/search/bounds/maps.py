@@ -58,17 +58,18 @@ class Map:
         return found
 
     def reach(self, op: Any, at: Geometry, shape: Shape, shapes: Sequence[Shape]) -> Geometry | None:
-        """The windows over the inputs (of `shapes`) that windows `at` over the output (of `shape`) depend on; None where
-        they are not known."""
+        """The windows over the inputs (of `shapes`) that windows `at` over the output (of `shape`) depend on; None
+        where they are not known."""
         return None
 
     def adjoint_at(self, op: Any, c: Patch, shape: Shape, shapes: Sequence[Shape]) -> Sequence[Tensor]:
-        """The same as `adjoint` over windows, `c` of the output: numbers over those of the inputs that `reach` gives."""
+        """The same as `adjoint` over windows, `c` of the output: numbers over those of the inputs that `reach`
+        gives."""
         raise NotImplementedError
 
     def linear_at(self, op: Any, xs: Sequence[Tensor], c: Patch, shape: Shape) -> Tensor:
-        """The same as `linear` over windows: `xs` over those that `reach` gives (zero outside of the inputs), to numbers
-        over those of `c`, of which only the places count."""
+        """The same as `linear` over windows: `xs` over those that `reach` gives (zero outside of the inputs), to
+        numbers over those of `c`, of which only the places count."""
         raise NotImplementedError
 
     def matrix(self, op: Any) -> Tensor | None:
@@ -228,7 +229,8 @@ class _BatchNorm(Map):
         return (c.a * op.scale(),)
 
     def linear_at(self, op: Any, xs: Sequence[Tensor], c: Patch, shape: Shape) -> Tensor:
-        return xs[0] * op.scale()
+        scaled: Tensor = xs[0] * op.scale()
+        return scaled
 
 
 class _WithConstant(Map):
@@ -281,7 +283,8 @@ class _Divide(_WithConstant):
         return factor
 
     def times(self, op: Any, x: Tensor) -> Tensor:
-        return x / op.divisor
+        scaled: Tensor = x / op.divisor
+        return scaled
 
     def absolute(self, op: Any, *radii: Tensor) -> Tensor:
         scaled: Tensor = radii[0] / op.divisor.abs()
@@ -326,7 +329,8 @@ class _Concat(Map):
         return at if op.axis in (0, -len(shape)) else None  # channels beside channels
 
     def adjoint_at(self, op: Any, c: Patch, shape: Shape, shapes: Sequence[Shape]) -> Sequence[Tensor]:
-        return c.a.split([s[0] for s in shapes], dim=-1)
+        pieces: Sequence[Tensor] = c.a.split([s[0] for s in shapes], dim=-1)
+        return pieces
 
     def linear_at(self, op: Any, xs: Sequence[Tensor], c: Patch, shape: Shape) -> Tensor:
         return torch.cat(list(xs), -1)

@@ -123,8 +123,8 @@ class Propagation:
         self.phi.append(total)
 
     def _note_active(self, i: int) -> None:
-        """Remembers which entries of a node are not zero throughout (a ReLU's inactive ones are), where the matrix below
-        can be cut to them, and is the smaller for it."""
+        """Remembers which entries of a node are not zero throughout (a ReLU's inactive ones are), where the matrix
+        below can be cut to them, and is the smaller for it."""
         node = self.net.nodes[i]
         if len(node.shape) != 1 or len(node.inputs) != 1 or self._readers[node.inputs[0]] != 1:
             return

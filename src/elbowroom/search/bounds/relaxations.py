@@ -212,7 +212,7 @@ class _Rectifier(Relaxed):
         (l,), (u,), (z,) = lowers, uppers, values
         with torch.no_grad():
             bent = (l < 0) & (u > 0)
-            stable = (u > 0).to(l.dtype)
+            stable = ((l + u) / 2 > 0).to(l.dtype)
             lower_slope = torch.where(bent, (u > -l).to(l.dtype), stable)
         at = z.clamp_min(0)
         chord = torch.where(bent, ratio(u, u - l, stable), stable)

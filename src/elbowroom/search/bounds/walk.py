@@ -14,7 +14,19 @@ from torch import Tensor
 from elbowroom.network.graph import Network, Node
 from elbowroom.network.operations import Shape
 from elbowroom.search.bounds.coefficients import (
-    Coefficients, Columns, Geometry, Patch, cleaned, cut, dotted, embedded, like, numbers, own_windows, total, whole,
+    Coefficients,
+    Columns,
+    Geometry,
+    Patch,
+    cleaned,
+    cut,
+    dotted,
+    embedded,
+    like,
+    numbers,
+    own_windows,
+    total,
+    whole,
 )  # fmt: skip
 from elbowroom.search.bounds.maps import MAPS, map_of
 from elbowroom.search.bounds.relaxations import TABLE
@@ -33,8 +45,8 @@ class Term(NamedTuple):
 
 
 class Relaxation(NamedTuple):
-    """The planes of a node: terms, and half-gap (parallel), or lower and upper intercept. `active`: the entries that are
-    not zero throughout, `b x m`, filled up with -1; None where rows are not cut to them."""
+    """The planes of a node: terms, and half-gap (parallel), or lower and upper intercept. `active`: the entries that
+    are not zero throughout, `b x m`, filled up with -1; None where rows are not cut to them."""
 
     terms: list[Term]
     ends: list[Tensor]
@@ -43,7 +55,7 @@ class Relaxation(NamedTuple):
 
 def plan(net: Network, node: int, ancestors: Sequence[int], at_input: bool) -> Plan:
     """The windows of unit rows over a node. `at_input`: also over the input."""
-    found: Plan = {i: None for i in ancestors}
+    found: Plan = dict.fromkeys(ancestors)
     shape = net.nodes[node].shape
     if not 2 <= len(shape) <= 4:
         return found
@@ -118,7 +130,9 @@ class Walk(Steps):
         super().__init__(net, plan)
         self.inputs, self.relaxed, self.parallel = inputs, relaxed, parallel
         self.trace: dict[int, Coefficients] | None = {} if trace else None
-        # Where the coefficients are: slopes by term, then ends; of a pair, the upper one and how far the lower is from it.
+        self.place: Tensor | None = None  # where rows over windows began
+        # Where the coefficients are: slopes by term, then ends; of a pair, the upper one and how far the lower is
+        # from it.
         self.lines: dict[int, list[Tensor]] = {}
 
     def _lines(self, i: int, c: Coefficients) -> list[Tensor]:
@@ -132,6 +146,7 @@ class Walk(Steps):
     def down(self, coefficients: dict[int, Coefficients]) -> Tensor:
         """The rows' lower bounds, `b x r`. Coefficients: of all inputs of the chunk, or `1 x ...` for all the same."""
         sum_: Tensor | float = 0.0
+        self.place = next((c.place for c in coefficients.values() if isinstance(c, Patch)), None)
         while True:
             i = max(coefficients)
             if i == 0:
@@ -174,9 +189,9 @@ class Walk(Steps):
 
     # --- derivatives
 
-    def up(self, ancestors: Sequence[int], node: int) -> list[Coefficients]:
-        """After a traced `down`: derivatives of the rows by the radius and the planes of every relaxed node, in the order
-        of `linear._parameters`. (Coefficients, too: per row, over a part of a node or all of it.)"""
+    def up(self, ancestors: Sequence[int]) -> list[Coefficients]:
+        """After a traced `down`: derivatives of the rows by the radius and the planes of every relaxed node, in the
+        order of `linear._parameters`. (Coefficients, too: per row, over a part of a node or all of it.)"""
         assert self.trace is not None
         start = self.trace[0]
         if isinstance(start, Patch):
@@ -198,36 +213,33 @@ class Walk(Steps):
             if i in self.relaxed:
                 g[i], found[i] = self._past_planes(i, g)
             else:
-                g[i] = self._past_affine(i, g, at)
+                g[i] = self._past_affine(i, g)
         return [by_radius, *(c for i in self.relaxed for c in found[i])]
 
-    def _past_affine(self, i: int, g: dict[int, Coefficients], start: Coefficients) -> Coefficients:
+    def _past_affine(self, i: int, g: dict[int, Coefficients]) -> Coefficients:
         node, at = self.net.nodes[i], self.plan[i]
         row, shapes = map_of(node), [self.net.nodes[j].shape for j in node.inputs]
-        if at is not None:
-            reached, place = row.reach(node.op, at, node.shape, shapes), self._place
-            assert reached is not None
+        reached = None if at is None else row.reach(node.op, at, node.shape, shapes)
+        if at is not None and reached is not None and self.place is not None:
             parts = []
             for j, shape in zip(node.inputs, shapes):
                 below = g[j]
                 if isinstance(below, Patch):
                     parts.append(embedded(cleaned(below, shape[1:]), below.at, reached))
                 else:
-                    parts.append(own_windows(whole(below, shape), place, reached))
-            patch = Patch(parts[0], place, at, False)
+                    parts.append(own_windows(whole(below, shape), self.place, reached))
+            patch = Patch(parts[0], self.place, at, False)
             return replace(patch, a=row.linear_at(node.op, parts, patch, node.shape))
-        below = [whole(g[j], shape) for j, shape in zip(node.inputs, shapes)]
+        read = [whole(g[j], shape) for j, shape in zip(node.inputs, shapes)]
         columns, weight = self._columns_above(i), row.matrix(node.op)
         if columns is not None and weight is not None:
-            found = torch.bmm(below[0], weight[columns.clamp_min(0)].mT)
+            found = torch.bmm(read[0], weight[columns.clamp_min(0)].mT)
             return Columns(torch.where(columns[:, None] >= 0, found, 0.0), columns)
-        pushed = row.linear(node.op, *(t.flatten(0, 1) for t in below))
-        return pushed.reshape(*below[0].shape[:2], *node.shape)
-
-    @property
-    def _place(self) -> Tensor:
-        assert self.trace is not None
-        return next(c.place for c in self.trace.values() if isinstance(c, Patch))
+        pushed = row.linear(node.op, *(t.flatten(0, 1) for t in read))
+        pushed = pushed.reshape(*read[0].shape[:2], *node.shape)
+        if at is None or self.place is None:
+            return pushed
+        return Patch(own_windows(pushed, self.place, at), self.place, at, True)
 
     def _columns_above(self, i: int) -> Tensor | None:
         """The entries of node i that matter, where its only reader was cut to them."""
@@ -264,8 +276,9 @@ class Walk(Steps):
     def _below(self, g: Coefficients, c: Coefficients, term: Term, shape: Shape) -> Tensor:
         """The derivative by coefficients over the node that a term reads, where the coefficients `c` above it are."""
         if isinstance(c, Patch):
-            assert isinstance(g, Patch)
-            return embedded(g.a, g.at, c.at)
+            if isinstance(g, Patch):
+                return embedded(g.a, g.at, c.at)
+            return own_windows(whole(g, shape), c.place, c.at)
         if isinstance(c, Columns):
             return g.a if isinstance(g, Columns) else numbers(_cut_to(whole(g, shape), c.index))
         below = whole(g, self.net.nodes[term.node].shape)

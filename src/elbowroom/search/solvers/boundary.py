@@ -1,9 +1,9 @@
 """Growing or shrinking a region until its smallest margin is just about zero, without gradients.
 
-Along a ray of regions, `grow(theta, t)`, every margin is a smooth and mostly concave function of t, known at t = 0, where
-the region is the input alone. Each is followed on its own by a parabola through its last three points (Muller's method);
-the smallest of the roots is where the region has to end. So a change of the margin that binds, a kink of their minimum,
-costs nothing.
+Along a ray of regions, `grow(theta, t)`, every margin is a smooth and mostly concave function of t, known at t = 0,
+where the region is the input alone. Each is followed on its own by a parabola through its last three points (Muller's
+method); the smallest of the roots is where the region has to end. So a change of the margin that binds, a kink of
+their minimum, costs nothing.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Points:
         return Points(t, v)
 
     def with_point(self, t: Tensor, v: Tensor, bend: Tensor | None = None) -> Points:
-        """One point more: the margins `v`, `b x g`, at `t`, `b`. `bend`, `b x g`: where there are but two points then, the
-        curvature that a third is made up by, half of a second derivative by the factor in units of t."""
+        """One point more: the margins `v`, `b x g`, at `t`, `b`. `bend`, `b x g`: where there are but two points then,
+        the curvature that a third is made up by, half of a second derivative by the factor in units of t."""
         t, v = t.double()[:, None], v.double()[:, None]
         last_t, last_v = self.t[:, 1:2], self.v[:, 1:2]
         if bend is not None:
@@ -97,9 +97,9 @@ def to_boundary(
     """Follows the rays through `theta`, `b x d`, to the largest factor with all margins of `region.grow(theta, factor)`
     still positive.
 
-    Margins need not be monotone; this finds *a* crossing, and `low` was evaluated and found feasible. `tolerance`: it is
-    within this share of a factor that is infeasible, or seems so, or at the caps. `points`: what is known already, of
-    factors up to the caps. `bend`: see `Points.with_point`. `roughly`: a factor on either side will do.
+    Margins need not be monotone; this finds *a* crossing, and `low` was evaluated and found feasible. `tolerance`: it
+    is within this share of a factor that is infeasible, or seems so, or at the caps. `points`: what is known already,
+    of factors up to the caps. `bend`: see `Points.with_point`. `roughly`: a factor on either side will do.
     """
     region = problem.region
     dtype, device = theta.dtype, theta.device

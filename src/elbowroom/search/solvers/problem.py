@@ -13,7 +13,7 @@ from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.objective import Objective, Volume
 
 # Margins that may bind: those of which less than this share is left, but so many at least and at most.
-_NEAR, _LEAST, _MOST = 0.6, 2, 8
+_NEAR, _LEAST, _MOST = 0.6, 12, 24
 
 # From (input set, which inputs of the batch it stands for) to margins less delta, `b x g`.
 Margins = Callable[[InputSet, Tensor], Tensor]
@@ -42,7 +42,8 @@ class Linearised:
     jacobian: Tensor
 
     def along(self, sides: Tensor) -> Tensor:
-        """Derivatives of the margins along a ray through `sides`, `b x s`, at factor one: `b x g`, NaN where unknown."""
+        """Derivatives of the margins along a ray through `sides`, `b x s`, at factor one: `b x g`, NaN where
+        unknown."""
         slopes = (self.jacobian * sides[:, None]).sum(-1)
         return torch.full_like(self.margins, torch.nan).scatter(1, self.index, slopes)
 
@@ -51,8 +52,8 @@ class Linearised:
 class Problem:
     """Maximise `objective.value(region, theta)` subject to `margins(theta) >= 0`, for some inputs of a batch.
 
-    `index`: which inputs of the whole batch these are. `at_input`: `b x g`, the margins of the input alone (a region of no
-    size), positive.
+    `index`: which inputs of the whole batch these are. `at_input`: `b x g`, the margins of the input alone (a region
+    of no size), positive.
     """
 
     region: Placed

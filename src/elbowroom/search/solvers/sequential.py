@@ -1,4 +1,5 @@
-"""The default solver: solve the problem with the margins linearised, step there, repeat; scale to the boundary at the end.
+"""The default solver: solve the problem with the margins linearised, step there, repeat; scale to the boundary at the
+end.
 
 Margins are close to linear in the region's extents, so this needs 1 to 4 gradients where the paper's
 augmented Lagrangian takes 400. For two classes and a linear network the first step is already the answer:
@@ -18,7 +19,6 @@ from torch import Tensor
 from elbowroom.search.solvers.boundary import Points, to_boundary
 from elbowroom.search.solvers.driver import Best
 from elbowroom.search.solvers.problem import Problem
-
 
 _FIRST = 4  # linearisations, within which small gains count
 _JUMP, _INSIDE = 0.01, 0.7
@@ -51,7 +51,8 @@ class Sequential:
             if not len(active):
                 break
             gained = self._step(problem.take(active), here, sure, share, active, step) / weight[active]
-            # What lost much did not converge: margins jump there. Another linearisation, farther inside, may see past it.
+            # What lost much did not converge: margins jump there. Another linearisation, farther inside, may see past
+            # it.
             lost = gained < -_JUMP
             here.factor[active[lost]] *= _INSIDE
             here.met[active[lost]] = False
@@ -60,9 +61,7 @@ class Sequential:
             active = active[~done]
             yield
         here.put(everyone, sure, sure.size > here.size)
-        found = to_boundary(
-            problem, here.base, tolerance=self.polish, points=here.points if self.gradients else None
-        )
+        found = to_boundary(problem, here.base, tolerance=self.polish, points=here.points if self.gradients else None)
         best.offer(problem, everyone, problem.region.grow(here.base, found.low), found.low > 0)
         yield
 
@@ -102,8 +101,8 @@ class Sequential:
 
 @dataclass
 class Ray:
-    """Regions `grow(base, t)`, `base`: `b x d`, and what is known of their margins. `factor`: where they seem to end, `b`;
-    `size`: how good the region there is, `b`; `met`: whether they were seen to end there, `b`."""
+    """Regions `grow(base, t)`, `base`: `b x d`, and what is known of their margins. `factor`: where they seem to end,
+    `b`; `size`: how good the region there is, `b`; `met`: whether they were seen to end there, `b`."""
 
     base: Tensor
     points: Points
@@ -115,8 +114,8 @@ class Ray:
     def unknown(problem: Problem, best: Best) -> Ray:
         """Through the best regions so far; of their margins nothing is known."""
         lost = torch.full_like(best.size, -torch.inf)
-        one = torch.ones_like(best.size)
-        return Ray(best.theta.clone(), Points.at_zero(problem.at_input), one, lost, torch.ones_like(one, dtype=torch.bool))
+        one, met = torch.ones_like(best.size), torch.ones_like(best.size, dtype=torch.bool)
+        return Ray(best.theta.clone(), Points.at_zero(problem.at_input), one, lost, met)
 
     @staticmethod
     def through(problem: Problem, base: Tensor, points: Points, end: Tensor, met: Tensor) -> Ray:
