@@ -16,7 +16,7 @@ from elbowroom.network.file import OPERATIONS
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Operation, Shape
 from elbowroom.search.bounds.api import bounds
-from elbowroom.search.bounds.coefficients import Geometry, Patch, own_windows, whole
+from elbowroom.search.bounds.coefficients import Geometry, Patch, Places, own_windows, whole
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.relaxations import TABLE
 from operation_cases import SHAPES, fitting
@@ -123,7 +123,7 @@ def same_over_windows(
     below = row.reach(op, at, out, shapes)
     if below is None:
         return
-    place = torch.stack([torch.randint(0, n, (2, 3), generator=generator) for n in out[1:]], -1)
+    place = Places(torch.stack([torch.randint(0, n, (2, 3), generator=generator) for n in out[1:]], -1))
     a = torch.randn(2, 3, *size, out[0], dtype=torch.float64, generator=generator)
     patch = Patch(a, place, at, clean=False)
     rows = whole(patch, out)

@@ -52,13 +52,54 @@ class Geometry:
         return [0, 0, *(n for pair in reversed(ends) for n in pair)]
 
 
+class Places:
+    """Where rows began, `b x s x dims`, and what lies under their windows, which is asked for again and again."""
+
+    def __init__(self, place: Tensor) -> None:
+        self.place = place
+        self._known: dict[tuple[Geometry, Shape], Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    @property
+    def rows(self) -> int:
+        return self.place.shape[1]
+
+    def under(self, at: Geometry, spatial: Shape) -> Tensor:
+        """The flat positions under each window, `b x s x numbers`; those outside of the node are one past its last."""
+        found = self._known.get((at, spatial))
+        if found is None:
+            found = self._known[at, spatial] = self._look(at, spatial)
+        return found
+
+    def _look(self, at: Geometry, spatial: Shape) -> Tensor:
+        index: Tensor | None = None
+        inside: Tensor | None = None
+        for d, n in enumerate(spatial):
+            offset = torch.arange(at.shift[d], at.shift[d] + at.size[d], device=self.place.device)
+            along = (self.place[..., d] * at.step[d])[..., None] + offset
+            valid = (along >= 0) & (along < n)
+            if index is None or inside is None:
+                index, inside = along, valid
+            else:
+                index = (index[..., None] * n + along[..., None, :]).flatten(2)
+                inside = (inside[..., None] & valid[..., None, :]).flatten(2)
+        assert index is not None and inside is not None
+        return torch.where(inside, index, math.prod(spatial))
+
+    def each(self) -> Places:
+        """The same where every row counts as an input of its own: `b s x 1 x dims`."""
+        return Places(self.place.flatten(0, 1)[:, None])
+
+
 @dataclass(frozen=True, eq=False)
 class Patch:
-    """Coefficients `b x s x *size x c` over windows of a node, zero elsewhere. `place`: `b x s x dims`, where the rows
-    began. `clean`: the coefficients of positions outside of the node are zero; else they mean nothing."""
+    """Coefficients `b x s x *size x c` over windows of a node, zero elsewhere. `place`: where the rows began. `clean`:
+    the coefficients of positions outside of the node are zero; else they mean nothing."""
 
     a: Tensor
-    place: Tensor
+    place: Places
     at: Geometry
     clean: bool
 
@@ -105,7 +146,7 @@ def whole(c: Coefficients, shape: Shape) -> Tensor:
         at = c.index.clamp_min(0)[:, None].expand_as(c.a)
         return c.a.new_zeros(*c.a.shape[:2], *shape).scatter_add_(2, at, c.a)
     lead, positions = c.a.shape[:2], math.prod(shape[1:])
-    at = _positions(c.place, c.at, shape[1:])
+    at = c.place.under(c.at, tuple(shape[1:]))
     at = at.expand(*lead, -1) + _each(lead, positions + 1, at.device)
     rows = c.a.new_zeros(lead[0] * lead[1] * (positions + 1), shape[0])
     rows.index_copy_(0, at.flatten(), c.a.reshape(-1, shape[0]))
@@ -128,7 +169,7 @@ def collected(weight: Tensor, c: Coefficients, shape: Shape) -> Tensor:
         found = torch.bmm(weight[:, None], c.a).squeeze(1)
         return found.new_zeros(len(found), *shape).scatter_add_(1, c.index.clamp_min(0), found)
     batch, positions = len(weight), math.prod(shape[1:])
-    at = _positions(c.place, c.at, shape[1:])
+    at = c.place.under(c.at, tuple(shape[1:]))
     at = at.expand(*weight.shape, -1) + _each((batch,), positions + 1, at.device)[:, None]
     values = c.a * weight.reshape(*weight.shape, *[1] * (c.a.dim() - 2))
     rows = values.new_zeros(batch * (positions + 1), shape[0])
@@ -149,20 +190,20 @@ def dotted(c: Coefficients, a: Tensor, t: Tensor) -> Tensor:
 # --- windows
 
 
-def windows(t: Tensor, place: Tensor, at: Geometry) -> Tensor:
+def windows(t: Tensor, place: Places, at: Geometry) -> Tensor:
     """Of `t`, `b x c x *spatial`, what lies under each row's window, zero outside: `b x s x *size x c`."""
-    lead, channels, positions = (len(t), place.shape[1]), t.shape[1], math.prod(t.shape[2:])
-    index = _positions(place, at, t.shape[2:])
+    lead, channels, positions = (len(t), place.rows), t.shape[1], math.prod(t.shape[2:])
+    index = place.under(at, tuple(t.shape[2:]))
     index = index.expand(*lead, -1) + _each(lead[:1], positions + 1, index.device)[:, None]
     rows = F.pad(t.flatten(2).transpose(1, 2), (0, 0, 0, 1)).reshape(-1, channels)
     return rows.index_select(0, index.flatten()).reshape(*lead, *at.size, channels)
 
 
-def own_windows(t: Tensor, place: Tensor, at: Geometry) -> Tensor:
+def own_windows(t: Tensor, place: Places, at: Geometry) -> Tensor:
     """The same where each row has numbers of its own: `t`, `b x s x c x *spatial`."""
     lead = t.shape[:2]
-    place = place.expand(lead[0], -1, -1).reshape(lead[0] * lead[1], 1, -1)
-    return windows(t.flatten(0, 1), place, at).reshape(*lead, *at.size, t.shape[2])
+    each = place.each() if len(place) == lead[0] else Places(place.place.expand(lead[0], -1, -1)).each()
+    return windows(t.flatten(0, 1), each, at).reshape(*lead, *at.size, t.shape[2])
 
 
 def embedded(a: Tensor, inner: Geometry, outer: Geometry) -> Tensor:
@@ -177,29 +218,12 @@ def cleaned(c: Patch, spatial: Shape) -> Tensor:
     return c.a * windows(c.a.new_ones(len(c.place), 1, *spatial), c.place, c.at)
 
 
-def _positions(place: Tensor, at: Geometry, spatial: Sequence[int]) -> Tensor:
-    """The flat positions under each window, `b x s x numbers`; those outside of the node are one past its last."""
-    index: Tensor | None = None
-    inside: Tensor | None = None
-    for d, n in enumerate(spatial):
-        offset = torch.arange(at.shift[d], at.shift[d] + at.size[d], device=place.device, dtype=place.dtype)
-        along = (place[..., d] * at.step[d])[..., None] + offset
-        valid = (along >= 0) & (along < n)
-        if index is None or inside is None:
-            index, inside = along, valid
-        else:
-            index = (index[..., None] * n + along[..., None, :]).flatten(2)
-            inside = (inside[..., None] & valid[..., None, :]).flatten(2)
-    assert index is not None and inside is not None
-    return torch.where(inside, index, math.prod(spatial))
-
-
 def _each(lead: Sequence[int], size: int, device: torch.device) -> Tensor:
     """Where each row's numbers begin if every row has `size`: `*lead x 1`."""
     return (torch.arange(math.prod(lead), device=device) * size).reshape(*lead, 1)
 
 
 __all__ = [
-    "Coefficients", "Columns", "Geometry", "Patch", "cleaned", "collected", "cut", "dotted", "embedded", "like",
-    "numbers", "own_windows", "total", "whole", "windows",
+    "Coefficients", "Columns", "Geometry", "Patch", "Places", "cleaned", "collected", "cut", "dotted", "embedded",
+    "like", "numbers", "own_windows", "total", "whole", "windows",
 ]  # fmt: skip

@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.coefficients import Coefficients, Geometry, Patch, collected
+from elbowroom.search.bounds.coefficients import Coefficients, Geometry, Patch, Places, collected
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.walk import Plan, Steps, Walk, plan, relaxations, widest
@@ -216,7 +216,7 @@ class _Job:
         for n in reversed(node.shape[1:]):
             places.append(index % n)
             index = index // n
-        place = torch.stack(places[::-1], -1)
+        place = Places(torch.stack(places[::-1], -1))
         op = node.op
         below: dict[int, Coefficients] = {}
         if type(op) is ops.Conv and op.groups == 1 and max(op.dilation) == 1:

@@ -18,6 +18,7 @@ from elbowroom.search.bounds.coefficients import (
     Columns,
     Geometry,
     Patch,
+    Places,
     cleaned,
     cut,
     dotted,
@@ -130,7 +131,7 @@ class Walk(Steps):
         super().__init__(net, plan)
         self.inputs, self.relaxed, self.parallel = inputs, relaxed, parallel
         self.trace: dict[int, Coefficients] | None = {} if trace else None
-        self.place: Tensor | None = None  # where rows over windows began
+        self.place: Places | None = None  # where rows over windows began
         # Where the coefficients are: slopes by term, then ends; of a pair, the upper one and how far the lower is
         # from it.
         self.lines: dict[int, list[Tensor]] = {}
