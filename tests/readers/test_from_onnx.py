@@ -527,7 +527,7 @@ def test_a_model_of_half_precision_is_read_with_a_note(tmp_path: Path) -> None:
     m = model(nodes, ("n", 4), HALF, outputs=[("y", TensorProto.FLOAT16, None)], kind=TensorProto.FLOAT16)
     net = read(m, tmp_path)
     assert kinds(net) == ["Linear", "Tanh", "Linear"] and net.about.notes == (computes_in("float16"),)
-    assert "in real arithmetic" in net.about.notes[0] and "is about the float32 version" in net.about.notes[0]
+    assert "in real arithmetic" in net.about.notes[0] and "about the float32 version" in net.about.notes[0]
     x = A(5, 4, dtype=np.float16)
     np.testing.assert_allclose(net(x.astype(F)).numpy(), runtime(session(m), x), atol=5e-3)
 

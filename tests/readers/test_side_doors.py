@@ -109,7 +109,7 @@ def test_an_axis_of_size_one_is_never_the_way_to_exchange_others(
 
 def test_sizes_that_leave_the_layout_open() -> None:
     model = Network.chain((4, 4, 4), [ops.Reshape((64,)), ops.Linear(torch.ones(2, 64))])
-    with pytest.raises(er.InputError, match="not plain at which end"):
+    with pytest.raises(er.InputError, match="not clear at which end"):
         er.load(model, input_shape=(4, 4, 4), layout="NHWC")
 
 
