@@ -104,7 +104,6 @@ LONG = {
     "commands/certify.py: certify": "a third of it declares flags; the rest says in order what the command does",
     "commands/train.py: train": "half of it declares flags; the rest says in order what the command does",
     "proof/kernel/walk.py: rows_below": "one derivation, held to docs/soundness.md error term by error term",
-    "search/bounds/linear.py": "a pass down the graph and its derivative, which go back over the same steps",
     "search/bounds/relaxations.py": "a table, and the few forms that its rows have",
     "search/regions/subproblem.py: largest_widths": "one interior-point iteration; its quantities all meet each other",
 }
@@ -144,8 +143,6 @@ DOCUMENTED = (
     "analyse", "data.sources", "runs.runner",
     "training.adversary", "training.models", "training.sets", "training.train", "vnnlib",
 )  # fmt: skip
-# Public names of which the docstrings have no sections yet.
-PLAIN = {"Bounds", "Sequential", "bounds"}
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Example")  # Google's, in this order
 NAMED = ("Args", "Attributes", "Raises")  # whose entries have names
 
@@ -164,7 +161,7 @@ def public() -> dict[str, Any]:
             for method, value in vars(kind).items():
                 if isinstance(value, FunctionType | classmethod | staticmethod) and method not in inherited:
                     found[f"{name}.{method}"] = getattr(kind, method)
-    hidden = [name for name in found if name.rpartition(".")[2].startswith("_") or name.partition(".")[0] in PLAIN]
+    hidden = [name for name in found if name.rpartition(".")[2].startswith("_")]
     return {name: value for name, value in found.items() if callable(value) and name not in hidden}
 
 

@@ -146,7 +146,9 @@ def test_certify_says_when_one_input_does_not_fit(monkeypatch: pytest.MonkeyPatc
         return run(self, inputs, *rest)
 
     monkeypatch.setattr(task, "run", full)
-    with pytest.raises(ElbowroomError, match="not one input of part 3 could be certified: the memory of cpu is not enough"):
+    with pytest.raises(
+        ElbowroomError, match="not one input of part 3 could be certified: the memory of cpu is not enough"
+    ):
         worker().compute(part(points(3)))
 
 

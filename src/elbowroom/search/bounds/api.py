@@ -32,8 +32,11 @@ class Interval:
 class Bounds:
     """What the network can compute on a set of inputs.
 
-    `lower`, `upper`: the outputs, `b x k`. `layers`: every node by name, in the order of computation;
-    the nodes that feed an activation have the method's bound, the others the interval that follows from it.
+    Attributes:
+        lower: Of the outputs, `b x k`.
+        upper: Of the outputs, `b x k`.
+        layers: Every node by name, in the order of computation; the nodes that feed an activation have the method's
+            bound, the others the interval that follows from it.
     """
 
     lower: Tensor
@@ -51,14 +54,27 @@ def bounds(
 ) -> Bounds:
     """Bounds of every layer when the input lies in `[lower, upper]`.
 
-    `lower`, `upper`: `b x *input_shape` or `*input_shape`, or data frames, whose columns are matched by name with the
-    network's features; or one `InputSet` (balls, rotated boxes) in place of both. `method`: "simple", "quadratic",
-    "combined" (the paper's), "adaptive" or "fast". Computed in the inputs' own precision (float32 for anything
-    shorter), and differentiable by them. Bounds are right in real arithmetic; floating point may move them by rounding.
+    Computed in the inputs' own precision (float32 for anything shorter), and differentiable by them. Bounds are right
+    in real arithmetic; floating point may move them by rounding.
 
-    >>> out = er.bounds(net, x - 0.1, x + 0.1)
-    >>> out.lower, out.upper            # the logits
-    >>> list(out.layers)                # the names of the layers, in order
+    Args:
+        net: The network, see `load`.
+        lower: The lower corners, `b x *input_shape` or `*input_shape`, or a data frame, whose columns are matched by
+            name with the network's features; or one `InputSet` (balls, rotated boxes) in place of both corners.
+        upper: The upper corners, likewise.
+        method: "simple", "quadratic", "combined" (the paper's), "adaptive" or "fast".
+        memory: What the work may take, in bytes or as "4GiB"; default, half of what is free.
+
+    Returns:
+        The bounds of the outputs, and of every layer.
+
+    Raises:
+        InputError: An argument cannot be used as it is.
+
+    Example:
+        >>> out = er.bounds(net, x - 0.1, x + 0.1)
+        >>> out.lower, out.upper            # the logits
+        >>> list(out.layers)                # the names of the layers, in order
     """
     chosen = method_named(method)
     inputs = set_of(net, lower) if isinstance(lower, InputSet) else box_of(net, lower, upper)

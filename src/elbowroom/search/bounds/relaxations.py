@@ -1,6 +1,6 @@
 """Lines above and below what is not affine, on an interval: one table, one row per operation, by its exact type.
 
-Max-pooling has its own module; the rest of this one is about activations.
+Max-pooling and ReLU have their own modules; the rest of this one is about other activations.
 
 For `sigma` on `[l, u]` a relaxation is `k_l x + m_l <= sigma(x) <= k_u x + m_u` (section 3.1 of the paper, where
 k_l = k_u). How a slope is chosen is free, and decides only how tight the bound is; the intercept is what makes
@@ -34,6 +34,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import Node
 from elbowroom.search.bounds.max_pool import MaxPooling
 from elbowroom.search.bounds.planes import Planes, Relaxed, Term, ratio
+from elbowroom.search.bounds.rectifier import Rectifier
 
 # Functions of an operation and tensors, see `Row`.
 Derivative = Callable[[Any, Tensor], Tensor]
@@ -191,36 +192,6 @@ def _piecewise(kinks: Callable[[Any], tuple[float, ...]], derivative: Derivative
         return torch.where(bent, lower, flat), torch.where(bent, upper, flat)
 
     return Row(derivative, points, slopes, _kinked_chord(kinks, derivative), turns=kinks)
-
-
-class _Rectifier(Relaxed):
-    """ReLU, written out: networks are made of it, and what follows from kinks in general is many small steps.
-
-    Where zero lies inside, the upper line is the chord, the lower one `0` or `x`, whichever leaves less area.
-    """
-
-    univariate = True
-    zero_below = True
-
-    def interval(self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        (l,), (u,) = lowers, uppers
-        return l.clamp_min(0), u.clamp_min(0)
-
-    def planes(
-        self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor], values: Sequence[Tensor], parallel: bool
-    ) -> Planes:
-        (l,), (u,), (z,) = lowers, uppers, values
-        with torch.no_grad():
-            bent = (l < 0) & (u > 0)
-            stable = ((l + u) / 2 > 0).to(l.dtype)
-            lower_slope = torch.where(bent, (u > -l).to(l.dtype), stable)
-        at = z.clamp_min(0)
-        chord = torch.where(bent, ratio(u, u - l, stable), stable)
-        lower_slope = chord if parallel else lower_slope
-        # The lower line meets the function in zero, the chord at the ends; elsewhere both lie on it.
-        lower, upper = lower_slope * z - at, chord * z - at
-        upper = torch.where(bent, torch.maximum(-chord * l, u - chord * u) + upper, 0.0)
-        return Planes((Term(0, lower_slope, chord),), torch.where(bent, lower, 0.0), upper)
 
 
 # --- smooth functions
@@ -428,7 +399,7 @@ _ELU_CONVEX = _convex(_elu_slope, _elu_points)
 _ELU_WAVY = _wavy(_elu_slope, _zero, _zero)
 
 TABLE: dict[type[ops.Operation], Relaxed] = {
-    ops.ReLU: _Rectifier(),
+    ops.ReLU: Rectifier(),
     ops.LeakyReLU: _piecewise(_zero, _leaky_slope),
     ops.Clip: _piecewise(_clip_kinks, _clip_slope),
     ops.Sigmoid: _s_shaped(_sigmoid_slope, _sigmoid_stationary),

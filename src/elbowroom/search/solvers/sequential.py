@@ -26,10 +26,17 @@ _JUMP, _INSIDE = 0.01, 0.7
 
 @dataclass(frozen=True)
 class Sequential:
-    """`gradients`: at most so many linearisations. `gain`: an input is done when the mean log width grows by less;
-    `later`: the same after the first four. `tolerance`: of scaling to the boundary on the way, and `roughly`, on either
-    side of it, where margins are smooth; `polish`: of the last one. `retries`: shorter steps tried where one did not
-    improve."""
+    """The default solver, see above.
+
+    Args:
+        gradients: At most so many linearisations.
+        gain: An input is done when the mean log width grows by less.
+        later: The same after the first four linearisations.
+        tolerance: Of scaling to the boundary on the way, where margins jump.
+        roughly: The same where they are smooth; either side of the boundary will do.
+        polish: Of the last scaling, so that the answer does not depend on how it was reached.
+        retries: Shorter steps tried where one did not improve.
+    """
 
     gradients: int = 12
     gain: float = 5e-4
@@ -40,7 +47,15 @@ class Sequential:
     retries: int = 2
 
     def run(self, problem: Problem, best: Best) -> Iterator[None]:
-        """A linearisation each, then the scaling."""
+        """A linearisation each, then the last scaling.
+
+        Args:
+            problem: What to solve.
+            best: The best regions so far, which it starts from and offers to.
+
+        Yields:
+            After every step.
+        """
         everyone = active = torch.arange(len(best.theta), device=best.theta.device)
         here = Ray.unknown(problem, best)
         sure = here.take(everyone)
