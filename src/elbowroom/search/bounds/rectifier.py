@@ -13,7 +13,8 @@ from elbowroom.search.bounds.planes import Planes, Relaxed, Term, ratio
 
 
 class Rectifier(Relaxed):
-    """The row of ReLU. Where zero lies inside, the upper line is the chord, the lower one `0` or `x`, whichever leaves less area."""
+    """The row of ReLU. Where zero lies inside, the upper line is the chord, the lower one `0` or `x`, whichever leaves
+    less area."""
 
     univariate = True
     zero_below = True
