@@ -162,19 +162,23 @@ def total(x: Coefficients, y: Coefficients, shape: Shape) -> Coefficients:
 
 
 def collected(weight: Tensor, c: Coefficients, shape: Shape) -> Tensor:
-    """`sum_s weight[b, s] c[b, s]` over all of a node, `b x *shape`."""
+    """`sum_s weight[b, k, s] c[b, s]` over all of a node, `b x k x *shape`."""
+    batch, count = weight.shape[:2]
     if isinstance(c, Tensor):
-        return torch.bmm(weight[:, None], c.flatten(2)).reshape(-1, *shape)
+        return torch.bmm(weight, c.flatten(2)).reshape(batch, count, *shape)
     if isinstance(c, Columns):
-        found = torch.bmm(weight[:, None], c.a).squeeze(1)
-        return found.new_zeros(len(found), *shape).scatter_add_(1, c.index.clamp_min(0), found)
-    batch, positions = len(weight), math.prod(shape[1:])
+        found = torch.bmm(weight, c.a)
+        at = c.index.clamp_min(0)[:, None].expand_as(found)
+        return found.new_zeros(batch, count, *shape).scatter_add_(2, at, found)
+    positions = math.prod(shape[1:])
     at = c.place.under(c.at, tuple(shape[1:]))
-    at = at.expand(*weight.shape, -1) + _each((batch,), positions + 1, at.device)[:, None]
-    values = c.a * weight.reshape(*weight.shape, *[1] * (c.a.dim() - 2))
-    rows = values.new_zeros(batch * (positions + 1), shape[0])
-    rows.index_add_(0, at.flatten(), values.reshape(-1, shape[0]))
-    return rows.reshape(batch, positions + 1, shape[0])[:, :positions].transpose(1, 2).reshape(batch, *shape)
+    at = (at.expand(batch, c.a.shape[1], -1) + _each((batch,), positions + 1, at.device)[:, None]).flatten()
+    totals = []
+    for own in weight.unbind(1):
+        values = c.a * own.reshape(*own.shape, *[1] * (c.a.dim() - 2))
+        rows = values.new_zeros(batch * (positions + 1), shape[0]).index_add_(0, at, values.reshape(-1, shape[0]))
+        totals.append(rows.reshape(batch, positions + 1, shape[0])[:, :positions].transpose(1, 2))
+    return torch.stack(totals, 1).reshape(batch, count, *shape)
 
 
 def dotted(c: Coefficients, a: Tensor, t: Tensor) -> Tensor:

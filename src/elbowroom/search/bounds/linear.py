@@ -103,7 +103,25 @@ class _Bound(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return (None, *ctx.job.pull_back(grad, ctx.saved_tensors))
+        found: tuple[Tensor, ...] = _PullBack.apply(ctx.job, grad, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
+        return (None, *found)
+
+
+class _PullBack(torch.autograd.Function):
+    """The derivative of `_Bound`: of one function of the rows or, under `vmap`, of several at once."""
+
+    @staticmethod
+    def forward(job: _Job, grad: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(t[0] for t in job.pull_back(grad[None], tensors))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, job: _Job, grad: Tensor, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Any]:
+        found = job.pull_back(grad.movedim(dims[1], 0), tensors)
+        return tuple(found), (0,) * len(found)
 
 
 class _Piece(NamedTuple):
@@ -241,24 +259,25 @@ class _Job:
 
     # --- derivatives
 
-    def pull_back(self, grad: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Gradients by every tensor, given those by the rows' bounds (`b x r`)."""
-        needed = grad != 0
-        totals = [torch.zeros_like(t) for t in tensors]
+    def pull_back(self, grads: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Gradients of k functions by every tensor, `k x b x ...`, given those by the rows' bounds, `k x b x r`."""
+        needed = (grads != 0).any(0)
+        totals = [t.new_zeros(len(grads), *t.shape) for t in tensors]
         if not bool(needed.any()):
             return totals
         jacobian = self._kept
         if jacobian is None or bool((needed & ~jacobian.covered).any()):
             covered = needed if jacobian is None else needed | jacobian.covered
             index = numbers_of(covered)
-            if self.pool.take(index.numel() * self._width(tensors) * grad.element_size()):
+            if self.pool.take(index.numel() * self._width(tensors) * grads.element_size()):
                 self._kept = jacobian = _Jacobian(covered, list(self._pieces(index, tensors)))
         pieces = jacobian.pieces if jacobian is self._kept and jacobian else self._pieces(numbers_of(needed), tensors)
         for first, rows, parts in pieces:
             batch = slice(first, first + len(rows))
-            weight = torch.where(rows >= 0, grad[batch].gather(1, rows.clamp_min(0)), 0.0)
+            at = rows.clamp_min(0).expand(len(grads), -1, -1)
+            weight = torch.where(rows >= 0, grads[:, batch].gather(2, at), 0.0).transpose(0, 1)
             for whole, part in zip(totals, parts):
-                whole[batch] += collected(weight, part, tuple(whole.shape[1:]))
+                whole[:, batch] += collected(weight, part, tuple(whole.shape[2:])).transpose(0, 1)
         return totals
 
     def _width(self, tensors: Sequence[Tensor]) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from elbowroom.machine.failures import is_out_of_memory
 from elbowroom.search.regions.base import Placed
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.objective import Objective, Volume
@@ -115,11 +116,22 @@ class Problem:
         left = torch.nan_to_num(found / self.at_input, nan=-torch.inf)
         near = int((left < _NEAR).sum(1).amax()) if len(left) else 0
         index = left.topk(min(left.shape[1], max(_LEAST, min(near, _MOST))), 1, largest=False).indices
-        rows = []
-        chosen = margins.gather(1, index)
-        for j in range(index.shape[1]):
-            (row,) = torch.autograd.grad(chosen[:, j].sum(), sides, retain_graph=j + 1 < index.shape[1])
-            rows.append(row)
+        rows = _derivatives(margins.gather(1, index), sides)
         self.work.rows[positions] += index.shape[1]
-        jacobian = torch.nan_to_num(torch.stack(rows, 1), nan=0.0, posinf=0.0, neginf=0.0)
-        return Linearised(found, index, jacobian)
+        return Linearised(found, index, torch.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0))
+
+
+def _derivatives(values: Tensor, by: Tensor) -> Tensor:
+    """Derivatives of `values`, `b x k`, by `by`, `b x s`, of which a line depends on the same line: `b x k x s`."""
+    units = torch.eye(values.shape[1], dtype=values.dtype, device=values.device)[:, None].expand(-1, len(values), -1)
+
+    def along(unit: Tensor) -> Tensor:
+        return torch.autograd.grad(values, by, unit, retain_graph=True)[0]
+
+    try:
+        found = torch.func.vmap(along)(units)  # the bounds' own derivatives then serve all at once, see `_PullBack`
+    except RuntimeError as error:  # a bound of one's own may hold what cannot be batched
+        if is_out_of_memory(error):
+            raise
+        found = torch.stack([along(unit) for unit in units])
+    return found.transpose(0, 1)
