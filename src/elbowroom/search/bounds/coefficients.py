@@ -133,8 +133,14 @@ def cut(t: Tensor, c: Coefficients) -> Tensor:
     if isinstance(c, Patch):
         return windows(t, c.place, c.at)
     if isinstance(c, Columns):
-        return torch.where(c.index >= 0, t.gather(1, c.index.clamp_min(0)), 0.0)[:, None]
+        return columns_of(t[:, None], c.index)
     return t[:, None]
+
+
+def columns_of(t: Tensor, index: Tensor) -> Tensor:
+    """Of `t`, `b x r x n`, the entries `index`, `b x m`, zero where that is -1: `b x r x m`."""
+    at = index[:, None]
+    return torch.where(at >= 0, t.gather(2, at.clamp_min(0).expand(-1, t.shape[1], -1)), 0.0)
 
 
 def whole(c: Coefficients, shape: Shape) -> Tensor:
@@ -228,6 +234,7 @@ def _each(lead: Sequence[int], size: int, device: torch.device) -> Tensor:
 
 
 __all__ = [
-    "Coefficients", "Columns", "Geometry", "Patch", "Places", "cleaned", "collected", "cut", "dotted", "embedded",
+    "Coefficients", "Columns", "Geometry", "Patch", "Places", "cleaned", "collected", "columns_of",
+    "cut", "dotted", "embedded",
     "like", "numbers", "own_windows", "total", "whole", "windows",
 ]  # fmt: skip

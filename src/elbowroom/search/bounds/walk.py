@@ -20,6 +20,7 @@ from elbowroom.search.bounds.coefficients import (
     Patch,
     Places,
     cleaned,
+    columns_of,
     cut,
     dotted,
     embedded,
@@ -140,9 +141,12 @@ class Walk(Steps):
         """The planes of node i where the coefficients are."""
         terms, ends, _ = self.relaxed[i]
         every = [t for pair in (*(term.slopes for term in terms), ends) for t in _upper_and_step(pair)]
-        if not isinstance(c, Patch):
-            return [cut(t, c) for t in every]
-        return list(cut(torch.cat(every, 1), c).chunk(len(every), -1))  # all of them in one go
+        # All of them in one go, where they have to be looked up.
+        if isinstance(c, Patch):
+            return list(cut(torch.cat(every, 1), c).chunk(len(every), -1))
+        if isinstance(c, Columns):
+            return [t[:, None] for t in columns_of(torch.stack(every, 1), c.index).unbind(1)]
+        return [cut(t, c) for t in every]
 
     def down(self, coefficients: dict[int, Coefficients]) -> Tensor:
         """The rows' lower bounds, `b x r`. Coefficients: of all inputs of the chunk, or `1 x ...` for all the same."""
@@ -314,9 +318,7 @@ def _upper_and_step(pair: list[Tensor]) -> list[Tensor]:
 
 def _cut_to(a: Tensor, index: Tensor) -> Columns:
     """Coefficients over a node of one axis, cut to some entries."""
-    at = index.clamp_min(0)[:, None].expand(-1, a.shape[1], -1)
-    found = a.expand(len(index), -1, -1).gather(2, at)
-    return Columns(torch.where(index[:, None] >= 0, found, 0.0), index)
+    return Columns(columns_of(a.expand(len(index), -1, -1), index), index)
 
 
 def _scattered(a: Tensor, source: Tensor, shape: Shape) -> Tensor:
