@@ -1,0 +1,208 @@
+"""How fast bounds and certificates are, on this device, beside what its matrix products reach in the same minute.
+
+    python benchmarks/speed.py [bounds] [certify] [classes] [wide] [mnist] [--device cuda] [--shared DIR] [--json FILE]
+
+Without names, all but mnist. DIR (default: ELBOWROOM_SHARED, or ../shared) holds `models/*.onnx`, `data/` and
+`reference/mnist_*.npz`; what is not there is left out.
+
+- bounds: one evaluation, and one with the gradient of the smallest margin, on random and public networks. `Gflop` is
+  what torch counts in its products, `share` the rate of that beside a plain product's.
+- certify: seconds per input, evaluations and gradients, mean log geometric mean of the extents.
+- classes: 784-100-100-K networks for growing K. wide: 150,528 features, a box and an asymmetric one.
+- mnist: the whole test set on a 784-300-300-300-10 network trained here for a few epochs: the paper's bounds, and the
+  defaults; meant for a GPU.
+
+Times are the least of several, of the thread's own CPU clock on a CPU (one thread), of the wall on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+import elbowroom as er
+from elbowroom.claim.specification import label_stays
+from elbowroom.network import operations
+from elbowroom.search.bounds.propagate import margins_of
+from elbowroom.search.regions.input_set import InputSet
+
+SHARED = Path(os.environ.get("ELBOWROOM_SHARED", Path(__file__).parents[2] / "shared"))
+PIXELS = {
+    "resnet_2b": {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2471, 0.2435, 0.2616]},
+    "cifar_base_kw": {"mean": [0.485, 0.456, 0.406], "std": [0.225, 0.225, 0.225]},
+    "cifar_deep_kw": {"mean": [0.485, 0.456, 0.406], "std": [0.225, 0.225, 0.225]},
+}
+EPS = {"resnet_2b": 1 / 255}
+
+
+def network(sizes: list[int]) -> er.Network:
+    """Random, of ReLUs (He initialisation)."""
+    generator = torch.Generator().manual_seed(0)
+    layers: list[operations.Operation] = []
+    for into, out in itertools.pairwise(sizes):
+        weight = torch.randn(out, into, generator=generator) * (2 / into) ** 0.5
+        layers += [operations.Linear(weight, 0.1 * torch.randn(out, generator=generator)), operations.ReLU()]
+    return er.Network.chain((sizes[0],), layers[:-1])
+
+
+class Bench:
+    def __init__(self, device: str, shared: Path) -> None:
+        self.device, self.shared = torch.device(device), shared
+        self.gpu = self.device.type == "cuda"
+        self.clock = time.perf_counter if self.gpu else time.thread_time
+        self.found: list[dict[str, Any]] = []
+
+    def seconds(self, work: Callable[[], object], runs: int = 5) -> float:
+        work()
+        taken = []
+        for _ in range(runs):
+            self._wait()
+            started = self.clock()
+            work()
+            self._wait()
+            taken.append(self.clock() - started)
+        return min(taken)
+
+    def _wait(self) -> None:
+        if self.gpu:
+            torch.cuda.synchronize()
+
+    def product(self) -> float:
+        """Flops per second of a plain product in float32."""
+        n = 8192 if self.gpu else 1024
+        a = torch.randn(n, n, device=self.device)
+        return 2 * n**3 / self.seconds(lambda: a @ a)
+
+    def say(self, **row: Any) -> None:
+        self.found.append(row)
+        print(
+            "  ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{value}" for name, value in row.items())
+        )
+
+    # --- what there is
+
+    def images(self, name: str, count: int) -> Tensor:
+        """Of CIFAR-10, for public networks; random ones where there are none."""
+        path = self.shared / "data" / "CIFAR10" / "test_first1000.npz"
+        if not path.exists():
+            return torch.rand(count, 3, 32, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        x = torch.from_numpy(np.load(path)["x"][:count]).double()
+        x = x / 255 if float(x.max()) > 2 else x
+        return x.permute(0, 3, 1, 2) if x.shape[-1] == 3 else x
+
+    def public(self) -> Iterator[tuple[str, er.Network]]:
+        for name, options in PIXELS.items():
+            path = self.shared / "models" / f"{name}.onnx"
+            if path.exists():
+                yield name, er.load(path, **options)
+
+    # --- the parts
+
+    def bounds(self) -> None:
+        batch = 1024 if self.gpu else 16
+        generator = torch.Generator().manual_seed(1)
+        x = 2 * torch.rand(batch, 784, generator=generator) - 1
+        self._bound(f"784-300x3-10, batch {batch}", network([784, 300, 300, 300, 10]), x, 0.01)
+        for name, net in self.public():
+            batch = 16 if self.gpu else 2
+            self._bound(f"{name}, batch {batch}", net, self.images(name, batch), EPS.get(name, 2 / 255))
+
+    def _bound(self, name: str, net: er.Network, x: Tensor, eps: float) -> None:
+        spec = label_stays(net.decide(net(x)), net.n_outputs).cast(torch.float32, self.device)
+        work, x = net.cast(torch.float32, self.device), x.float().to(self.device)
+        radius, margins = torch.full_like(x, eps), margins_of("adaptive")
+
+        def value() -> Tensor:
+            with torch.no_grad():
+                return margins(work, InputSet(x, radius), spec)
+
+        def gradient() -> Tensor:
+            at = radius.clone().requires_grad_()
+            return torch.autograd.grad(margins(work, InputSet(x, at), spec).amin(1).sum(), at)[0]
+
+        rate = self.product()
+        for kind, run in (("value", value), ("gradient", gradient)):
+            with FlopCounterMode(display=False) as counter:
+                run()
+            taken, flops = self.seconds(run), counter.get_total_flops()
+            self.say(
+                part="bounds", network=name, kind=kind, ms=1e3 * taken, Gflop=flops / 1e9, share=flops / taken / rate
+            )
+
+    def certify(self) -> None:
+        for path in sorted((self.shared / "reference").glob("mnist_m100*.npz")):
+            data = np.load(path)
+            ops = [o for i in range(4) for o in (_linear(data, i), operations.ReLU())][:-1]
+            right = data["correct"].astype(bool)
+            x = torch.tensor(data["x"][right]).reshape(-1, 784)
+            self._certify(path.stem, er.Network.chain((784,), ops), x, {})
+        for name, net in self.public():
+            self._certify(name, net, self.images(name, 32 if self.gpu else 2), {"domain": (0, 1)})
+
+    def _certify(self, name: str, net: er.Network, x: Tensor, options: dict[str, Any]) -> None:
+        er.certify(net, x[:1], device=str(self.device), **options)
+        started = self.clock()
+        certs = er.certify(net, x, device=str(self.device), **options)
+        taken = self.clock() - started
+        good = certs.certified
+        self.say(
+            part="certify", network=name, seconds=taken / len(x), evaluations=float(certs.evaluations.double().mean()),
+            gradients=float(certs.gradients.double().mean()), size=float(certs.geomean[good].log().mean()),
+            certified=f"{int(good.sum())} of {len(x)}",
+        )  # fmt: skip
+
+    def classes(self) -> None:
+        x = 2 * torch.rand(4, 784, generator=torch.Generator().manual_seed(1)) - 1
+        for count in (10, 100, 785):
+            self._certify(f"784-100-100-{count}", network([784, 100, 100, count]), x, {})
+
+    def wide(self) -> None:
+        x = torch.rand(1, 150528, generator=torch.Generator().manual_seed(1))
+        net = network([150528, 64, 64, 10])
+        for region in (er.Box(), er.Box(asymmetric=True)):
+            self._certify(f"150528-64-64-10, {region.name}", net, x, {"region": region, "domain": (0, 1)})
+
+    def mnist(self) -> None:
+        from gpu import mnist, trained
+
+        place = self.shared / "data" / "MNIST" / "raw"
+        net = trained(*mnist(place, "train", str(self.device)), epochs=4)
+        x, y = mnist(place, "t10k", str(self.device))
+        x = x[net(x).argmax(1) == y]
+        self._certify("mnist, paper's bounds", net, x, {"bounds": "combined", "margin": "logits"})
+        self._certify("mnist, defaults", net, x, {})
+
+
+def _linear(data: Any, i: int) -> operations.Linear:
+    return operations.Linear(torch.tensor(data[f"W{i}"]).float(), torch.tensor(data[f"b{i}"]).float())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=["bounds", "certify", "classes", "wide", "mnist", []])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--shared", type=Path, default=SHARED)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    bench = Bench(given.device, given.shared)
+    print(f"a product in float32 on {given.device}: {bench.product() / 1e9:.0f} Gflop/s")
+    for part in given.parts or ("bounds", "certify", "classes", "wide"):
+        getattr(bench, part)()
+    if given.json:
+        given.json.write_text(json.dumps(bench.found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
