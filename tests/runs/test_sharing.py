@@ -28,16 +28,16 @@ def work(*sizes: int) -> Work:
 def test_the_model_of_the_work() -> None:
     """That of docs/scaling.md: what its tables say in Mflop per evaluation and in milliseconds per input."""
     for sizes, operations, seconds in (
-        ((784, 50, 50, 50, 10), 13.7e6, 0.056),
-        ((784, 200, 200, 200, 10), 264e6, 0.21),
-        ((784, 400, 400, 400, 10), 1340e6, 0.728),
-        ((3072, 100, 100, 100, 10), 199e6, 0.188),
+        ((784, 50, 50, 50, 10), 13.7e6, 0.0303),
+        ((784, 200, 200, 200, 10), 264e6, 0.106),
+        ((784, 400, 400, 400, 10), 1340e6, 0.277),
+        ((3072, 100, 100, 100, 10), 199e6, 0.11),
     ):
         assert 0.99 < work(*sizes).operations / operations < 1.01 and 0.5 < work(*sizes).seconds / seconds < 1.3
     assert work(2, 12, 12, 3).seconds < 0.002
     net = network(sizes=DEEP)
     assert Work.of(net, hidden=False).operations == 2 * 9 * (784 * 256 + 3 * 256**2 + 2560)
-    assert Work.of(net, hidden=False).seconds < 0.2 * Work.of(net).seconds
+    assert Work.of(net, hidden=False).seconds < 0.3 * Work.of(net).seconds
     conv = er.load(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)), input_shape=(1, 8, 8))
     assert Work.of(conv) == Work(2 * 2 * (144 * 9 + 144 * 3), 2 * (64 + 144), 144)
 

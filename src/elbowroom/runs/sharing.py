@@ -25,9 +25,9 @@ from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.memory import Budget, bytes_of
 
 # CPU seconds, as on the machine of docs/scaling.md (a faster one is so at all of it): of an input per operation, per
-# coefficient and per neuron, for some 25 evaluations and what goes with them on one thread, by the tables there; of a
-# worker, to load torch and this package.
-_OPERATION, _COEFFICIENT, _NEURON = 25 / 60e9, 1.2e-7, 5e-5
+# coefficient and per neuron, for some 12 evaluations and what goes with them (rows cut short, so fewer operations) on
+# one thread, by the tables there; of a worker, to load torch and this package.
+_OPERATION, _COEFFICIENT, _NEURON = 10 / 80e9, 6e-8, 6e-5
 _START = 1.7
 _MORE = 0.25  # how much more CPU time than one thread all starts together may take
 _INPUTS_EACH = 4  # at least: so many parts of one input, and nobody waits long for the last one
