@@ -400,3 +400,10 @@ def difference(op: Any, ends: Any, i: Any, which: Any, parallel: Any, h: Any) ->
         shifted: Any = [t.detach() + (sign * h if j == i else 0) for j, t in enumerate(ends)]
         moved.append(lines_of(op, shifted[0], shifted[1], shifted[2], parallel)[which])
     return (moved[0] - moved[1]) / (2 * h)
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_what_is_not_a_number_is_no_inactive_neuron(parallel: bool) -> None:
+    nan = torch.full((1, 1), torch.nan, dtype=torch.float64)
+    lines = lines_of(ops.ReLU(), nan, nan, nan, parallel)
+    assert bool(lines.lower.isnan()) and bool(lines.upper.isnan())

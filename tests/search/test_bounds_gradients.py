@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import elbowroom as er
 from elbowroom.claim.specification import label_in, label_stays, linear_specification
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
@@ -206,3 +207,18 @@ def test_activations_have_their_derivative_at_zero(name: str) -> None:
     assert math.isfinite(float(got))
     assert bool((low - 1e-6 <= got).all())
     assert bool((got <= high + 1e-6).all())
+
+
+def test_a_wider_jacobian_that_does_not_fit_is_computed_again() -> None:
+    """One output's rows are kept; those of the next need more than there is room for."""
+    rng = np.random.default_rng(7)
+    net = mlp(rng, [60, 50, 50, 4])
+    x = normal(rng, 2, 60)
+    found = []
+    for memory in (None, *(1 << k for k in range(20, 24))):
+        lower = (x - 0.2).requires_grad_()
+        out = er.bounds(net, lower, x + 0.2, method="adaptive", memory=memory)
+        found.append([torch.autograd.grad(out.lower[:, k].sum(), lower, retain_graph=True)[0] for k in range(4)])
+    for other in found[1:]:
+        for a, b in zip(found[0], other):
+            torch.testing.assert_close(b, a, rtol=1e-9, atol=1e-12)

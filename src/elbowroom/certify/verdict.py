@@ -55,7 +55,7 @@ def largest_proved(
         at = pending[new & ~ok & chord.isfinite()]
         step[at] = chord[new & ~ok & chord.isfinite()]
         trial = torch.where(proved.isfinite(), (refused + proved) / 2, torch.minimum(step, last))
-        ended = (proved - refused <= _NEAR) | (proved.isinf() & (refused >= last))
+        ended = (proved - refused <= _NEAR) | (proved.isinf() & ~(refused < last))
         pending = pending[~ended[pending]]
     return region, margins, torch.exp2(-proved)
 

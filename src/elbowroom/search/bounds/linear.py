@@ -271,7 +271,9 @@ class _Job:
             index = numbers_of(covered)
             if self.pool.take(index.numel() * self._width(tensors) * grads.element_size()):
                 self._kept = jacobian = _Jacobian(covered, list(self._pieces(index, tensors)))
-        pieces = jacobian.pieces if jacobian is self._kept and jacobian else self._pieces(numbers_of(needed), tensors)
+            else:
+                jacobian = None  # for this time only
+        pieces = self._pieces(numbers_of(needed), tensors) if jacobian is None else jacobian.pieces
         for first, rows, parts in pieces:
             batch = slice(first, first + len(rows))
             at = rows.clamp_min(0).expand(len(grads), -1, -1)

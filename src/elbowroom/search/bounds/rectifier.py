@@ -36,5 +36,7 @@ class Rectifier(Relaxed):
         lower_slope = chord if parallel else lower_slope
         # The lower line meets the function in zero, the chord at the ends; elsewhere both lie on it.
         lower, upper = lower_slope * z - at, chord * z - at
-        upper = torch.where(bent, torch.maximum(-chord * l, u - chord * u) + upper, 0.0)
-        return Planes((Term(0, lower_slope, chord),), torch.where(bent, lower, 0.0), upper)
+        # Of what is not a number nothing is known: it must not look like an inactive neuron.
+        flat = torch.where(l.isnan() | u.isnan(), torch.nan, torch.zeros_like(l))
+        upper = torch.where(bent, torch.maximum(-chord * l, u - chord * u) + upper, flat)
+        return Planes((Term(0, lower_slope, chord),), torch.where(bent, lower, flat), upper)

@@ -17,7 +17,9 @@ from elbowroom.search.solvers.problem import Problem
 
 _FARTHEST = 4.0  # times the largest feasible factor: how far to go without a bracket
 _SMOOTH = 2  # evaluations in which a parabola should have found the boundary roughly
-_STUCK = 3  # failures in a row after which the bracket is halved
+_STUCK = 3  # evaluations after which a bracket that is not half as wide is halved
+_STEEP = 3.0  # margins at the input: farther below zero a point says little about where zero is
+_TRUSTED = 0.05  # how far a prediction may move at most, as a share, to be believed without a bracket
 
 
 @dataclass
@@ -68,7 +70,7 @@ class Points:
         straight = t0 - v0 / chord
         usable = bent.isfinite() & (bent > 0) & ((bent >= t0) == (v0 >= 0))
         found = torch.where(usable, bent, torch.where((chord < 0) & (straight > 0), straight, torch.inf))
-        return found.nan_to_num(nan=torch.inf).amin(1)
+        return torch.where(found.isnan(), torch.inf, found).amin(1)
 
 
 @dataclass
@@ -111,6 +113,8 @@ def to_boundary(
     end, high = torch.zeros_like(limit), torch.full_like(limit, torch.inf)
     met = torch.ones_like(limit, dtype=torch.bool)
     stuck = torch.zeros_like(limit, dtype=torch.long)
+    aim, width = torch.full_like(limit, torch.nan), torch.full_like(limit, torch.inf)
+    margin, beyond = problem.at_input.double().amin(1), torch.zeros_like(limit)  # at the input; just beyond the end
     trial = limit.clamp_max(1.0)
     known = points is not None
     points = Points.at_zero(problem.at_input) if points is None else points
@@ -129,12 +133,19 @@ def to_boundary(
         moved = good & (t > low[open_])
         margins[open_] = torch.where(moved[:, None], value, margins[open_])
         low[open_] = torch.where(moved, t, low[open_])
-        high[open_] = torch.where(~good & (t < high[open_]), t, high[open_])
-        stuck[open_] = torch.where(good, 0, stuck[open_] + 1)
+        lower = ~good & (t < high[open_])
+        high[open_] = torch.where(lower, t, high[open_])
+        beyond[open_] = torch.where(lower, value.double().amin(1), beyond[open_])
+        halved = high - low <= width / 2
+        stuck = torch.where(halved | high.isinf(), 0, stuck + 1)
+        width = torch.where(halved, high - low, width)
         root, latest = torch.minimum(points.root(), limit), points.t[:, 0]
-        near = (latest == low) & (low > 0) & (root <= low * (1 + tolerance))
-        if step < _SMOOTH:
-            near = near | ((root - latest).abs() <= roughly * latest)
+        # Beside a point far beyond, where margins are steep or not even numbers, a chord ends right here: it is
+        # believed only if it ends where it did before.
+        trusted = high.isinf() | (((root - aim).abs() <= _TRUSTED * aim) & (beyond >= -_STEEP * margin))
+        near = (latest == low) & (low > 0) & (root <= low * (1 + tolerance)) & trusted
+        if roughly > 0 and step < _SMOOTH:
+            near = near | (((root - latest).abs() <= roughly * latest) & (beyond >= -_STEEP * margin))
         bracketed = high.isfinite() & (high - low <= tolerance * high)
         closed = near | bracketed | (low >= limit) | (high < torch.finfo(dtype).tiny * 1e3)
         # Where parabolas did not hold (margins jump where a slope changes, or the place of a maximum), what was seen.
@@ -143,18 +154,21 @@ def to_boundary(
         open_ = (~closed).nonzero().squeeze(1)
         if not len(open_):
             break
-        trial = torch.minimum(_next(root, low, high, stuck, tolerance), limit)
+        lost = (root <= low * (1 + tolerance)) & ~trusted
+        trial = torch.minimum(_next(root, low, high, (stuck >= _STUCK) | lost, tolerance), limit)
+        aim = root
     return Crossing(low.to(dtype), margins, end.to(dtype), met, points)
 
 
-def _next(root: Tensor, low: Tensor, high: Tensor, stuck: Tensor, tolerance: float) -> Tensor:
-    """The next factor to try: just inside of where the margins seem to end, in the bracket, and in reach."""
+def _next(root: Tensor, low: Tensor, high: Tensor, halve: Tensor, tolerance: float) -> Tensor:
+    """The next factor to try: just inside of where the margins seem to end, in the bracket, and in reach. `halve`:
+    where that is not to be relied on."""
     edge = 0.4 * tolerance
     inside = root * (1 - edge)
     # Without a bracket: at most fourfold.
     grow = torch.minimum(torch.maximum(inside, low * (1 + tolerance)), _FARTHEST * low.clamp_min(1e-30))
-    between = torch.where(inside.isfinite(), inside, (low + high) / 2)
+    between = torch.where(inside < high, inside, (low + high) / 2)
     between = torch.minimum(torch.maximum(between, low + edge * high), high - edge * high)
     halving = torch.where(low > 0, (low + high) / 2, high / 8)
-    between = torch.where((stuck >= _STUCK) | (high - low < 2 * edge * high), halving, between)
+    between = torch.where(halve | (high - low < 2 * edge * high), halving, between)
     return torch.where(high.isfinite(), between, grow)

@@ -13,8 +13,7 @@ from elbowroom.search.regions.base import Placed
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.objective import Objective, Volume
 
-# Margins that may bind: those of which less than this share is left, but so many at least and at most.
-_NEAR, _LEAST, _MOST = 0.6, 12, 24
+_MOST = 16  # margins that are linearised: those of which the smallest share is left
 
 # From (input set, which inputs of the batch it stands for) to margins less delta, `b x g`.
 Margins = Callable[[InputSet, Tensor], Tensor]
@@ -114,8 +113,7 @@ class Problem:
             margins = self.evaluate(inputs, self.index)
         found = margins.detach()
         left = torch.nan_to_num(found / self.at_input, nan=-torch.inf)
-        near = int((left < _NEAR).sum(1).amax()) if len(left) else 0
-        index = left.topk(min(left.shape[1], max(_LEAST, min(near, _MOST))), 1, largest=False).indices
+        index = left.topk(min(left.shape[1], _MOST), 1, largest=False).indices
         rows = _derivatives(margins.gather(1, index), sides)
         self.work.rows[positions] += index.shape[1]
         return Linearised(found, index, torch.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0))
