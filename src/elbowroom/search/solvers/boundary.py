@@ -103,16 +103,11 @@ def to_boundary(
     is within this share of a factor that is infeasible, or seems so, or at the caps. `points`: what is known already,
     of factors up to the caps. `bend`: see `Points.with_point`. `roughly`: a factor on either side will do.
     """
-    region = problem.region
     dtype, device = theta.dtype, theta.device
-    positive = theta > 0
-    # Beyond this factor everything is at its cap.
-    ratio = torch.where(positive, region.caps / torch.where(positive, theta, 1.0), 0.0)
-    limit = ratio.amax(1).double().clamp_min(torch.finfo(dtype).tiny)
+    limit = _limit(theta, problem.region.caps)
     low, margins = torch.zeros_like(limit), problem.at_input.to(theta).clone()
     end, high = torch.zeros_like(limit), torch.full_like(limit, torch.inf)
-    met = torch.ones_like(limit, dtype=torch.bool)
-    stuck = torch.zeros_like(limit, dtype=torch.long)
+    met, stuck = torch.ones_like(limit, dtype=torch.bool), torch.zeros_like(limit, dtype=torch.long)
     aim, width = torch.full_like(limit, torch.nan), torch.full_like(limit, torch.inf)
     margin, beyond = problem.at_input.double().amin(1), torch.zeros_like(limit)  # at the input; just beyond the end
     trial = limit.clamp_max(1.0)
@@ -158,6 +153,13 @@ def to_boundary(
         trial = torch.minimum(_next(root, low, high, (stuck >= _STUCK) | lost, tolerance), limit)
         aim = root
     return Crossing(low.to(dtype), margins, end.to(dtype), met, points)
+
+
+def _limit(theta: Tensor, caps: Tensor) -> Tensor:
+    """The factor, `b`, beyond which everything is at its cap."""
+    positive = theta > 0
+    ratio = torch.where(positive, caps / torch.where(positive, theta, 1.0), 0.0)
+    return ratio.amax(1).double().clamp_min(torch.finfo(theta.dtype).tiny)
 
 
 def _next(root: Tensor, low: Tensor, high: Tensor, halve: Tensor, tolerance: float) -> Tensor:
