@@ -7,7 +7,8 @@ Without names, all but mnist. DIR (default: ELBOWROOM_SHARED, or ../shared) hold
 
 - bounds: one evaluation, and one with the gradient of the smallest margin, on random and public networks. `Gflop` is
   what torch counts in its products, `share` the rate of that beside a plain product's.
-- certify: seconds per input, evaluations and gradients, mean log geometric mean of the extents.
+- certify: seconds per input, evaluations and gradients, mean log geometric mean of the extents; on the reference
+  networks, public ones, and a scikit-learn classifier of breast cancer.
 - classes: 784-100-100-K networks for growing K. wide: 150,528 features, a box and an asymmetric one.
 - mnist: the whole test set on a 784-300-300-300-10 network trained here for a few epochs: the paper's bounds, and the
   defaults; meant for a GPU.
@@ -18,6 +19,7 @@ Times are the least of several, of the thread's own CPU clock on a CPU (one thre
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import json
 import os
@@ -54,6 +56,18 @@ def network(sizes: list[int]) -> er.Network:
         weight = torch.randn(out, into, generator=generator) * (2 / into) ** 0.5
         layers += [operations.Linear(weight, 0.1 * torch.randn(out, generator=generator)), operations.ReLU()]
     return er.Network.chain((sizes[0],), layers[:-1])
+
+
+def breast_cancer() -> tuple[er.Network, Tensor]:
+    """A pipeline of scikit-learn, and inputs that it was not trained on."""
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    data = load_breast_cancer()
+    model = make_pipeline(StandardScaler(), MLPClassifier((64, 32), random_state=0, max_iter=200))
+    return er.load(model.fit(data.data[:400], data.target[:400])), torch.from_numpy(data.data[400:464])
 
 
 class Bench:
@@ -100,6 +114,12 @@ class Bench:
         x = torch.from_numpy(np.load(path)["x"][:count]).double()
         x = x / 255 if float(x.max()) > 2 else x
         return x.permute(0, 3, 1, 2) if x.shape[-1] == 3 else x
+
+    def digits(self, count: int) -> Tensor:
+        """The first test images of MNIST, in [0, 1]."""
+        from gpu import mnist
+
+        return (mnist(self.shared / "data" / "MNIST" / "raw", "t10k", "cpu")[0][:count].double() + 1) / 2
 
     def public(self) -> Iterator[tuple[str, er.Network]]:
         for name, options in PIXELS.items():
@@ -149,9 +169,25 @@ class Bench:
             self._certify(path.stem, er.Network.chain((784,), ops), x, {})
         for name, net in self.public():
             self._certify(name, net, self.images(name, 32 if self.gpu else 2), {"domain": (0, 1)})
+        for name in ("mnist-net_256x2", "Convnet_maxpool"):
+            path = self.shared / "models" / f"{name}.onnx"
+            if path.exists():
+                net = er.load(path)
+                self._certify(name, net, self.digits(14).reshape(-1, *net.input_shape), {"domain": (0, 1)})
+        path = self.shared / "models" / "acasxu" / "ACASXU_run2a_1_1_batch_2000.onnx"
+        if path.exists():
+            net = er.load(path)
+            draw = torch.Generator().manual_seed(0)
+            self._in_both(path.stem, net, 0.6 * torch.rand(64, *net.input_shape, generator=draw).double() - 0.3)
+        if importlib.util.find_spec("sklearn"):
+            self._in_both("breast cancer (64, 32)", *breast_cancer())
+
+    def _in_both(self, name: str, net: er.Network, x: Tensor) -> None:
+        for region in (er.Box(), er.Box(asymmetric=True)):
+            self._certify(f"{name}, {region.name}", net, x, {"region": region})
 
     def _certify(self, name: str, net: er.Network, x: Tensor, options: dict[str, Any]) -> None:
-        er.certify(net, x[:1], device=str(self.device), **options)
+        er.certify(net, x[: 64 if self.gpu else 1], device=str(self.device), **options)  # the first call loads kernels
         started = self.clock()
         certs = er.certify(net, x, device=str(self.device), **options)
         taken = self.clock() - started

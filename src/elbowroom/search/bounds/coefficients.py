@@ -46,9 +46,7 @@ class Geometry:
 
     def margins(self, outer: Geometry) -> list[int]:
         """What `F.pad` must add (or, negative, cut off) to get from windows with channels last to others."""
-        ends = [
-            (a - b, b + m - a - n) for a, n, b, m in zip(self.shift, self.size, outer.shift, outer.size)
-        ]  # fmt: skip
+        ends = [(a - b, b + m - a - n) for a, n, b, m in zip(self.shift, self.size, outer.shift, outer.size)]
         return [0, 0, *(n for pair in reversed(ends) for n in pair)]
 
 
@@ -88,9 +86,9 @@ class Places:
         assert index is not None and inside is not None
         return torch.where(inside, index, math.prod(spatial))
 
-    def each(self) -> Places:
-        """The same where every row counts as an input of its own: `b s x 1 x dims`."""
-        return Places(self.place.flatten(0, 1)[:, None])
+    def each(self, batch: int) -> Places:
+        """The same where every row of a batch of so many counts as an input of its own: `batch s x 1 x dims`."""
+        return Places(self.place.expand(batch, -1, -1).flatten(0, 1)[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,8 +210,7 @@ def windows(t: Tensor, place: Places, at: Geometry) -> Tensor:
 def own_windows(t: Tensor, place: Places, at: Geometry) -> Tensor:
     """The same where each row has numbers of its own: `t`, `b x s x c x *spatial`."""
     lead = t.shape[:2]
-    each = place.each() if len(place) == lead[0] else Places(place.place.expand(lead[0], -1, -1)).each()
-    return windows(t.flatten(0, 1), each, at).reshape(*lead, *at.size, t.shape[2])
+    return windows(t.flatten(0, 1), place.each(lead[0]), at).reshape(*lead, *at.size, t.shape[2])
 
 
 def embedded(a: Tensor, inner: Geometry, outer: Geometry) -> Tensor:
@@ -234,7 +231,6 @@ def _each(lead: Sequence[int], size: int, device: torch.device) -> Tensor:
 
 
 __all__ = [
-    "Coefficients", "Columns", "Geometry", "Patch", "Places", "cleaned", "collected", "columns_of",
-    "cut", "dotted", "embedded",
-    "like", "numbers", "own_windows", "total", "whole", "windows",
+    "Coefficients", "Columns", "Geometry", "Patch", "Places", "cleaned", "collected", "columns_of", "cut", "dotted",
+    "embedded", "like", "numbers", "own_windows", "total", "whole", "windows",
 ]  # fmt: skip

@@ -76,11 +76,9 @@ class Points:
 @dataclass
 class Crossing:
     """Where the margins of rays end. `low`: the largest factor seen at which none is negative, `b`, zero where there is
-    none; `margins`: those there, `b x g`; `end`: where they seem to end, `b`, and
-    `met`: whether that was seen, `b`; `points`: the last ones."""
+    none; `end`: where they seem to end, `b`, and `met`: whether that was seen, `b`; `points`: the last ones."""
 
     low: Tensor
-    margins: Tensor
     end: Tensor
     met: Tensor
     points: Points
@@ -101,12 +99,12 @@ def to_boundary(
 
     Margins need not be monotone; this finds *a* crossing, and `low` was evaluated and found feasible. `tolerance`: it
     is within this share of a factor that is infeasible, or seems so, or at the caps. `points`: what is known already,
-    of factors up to the caps. `bend`: see `Points.with_point`. `roughly`: a factor on either side will do.
+    of factors up to the caps. `bend`: see `Points.with_point`. `roughly`: where margins
+    are smooth, a factor within this share of the end, on either side, will do.
     """
     dtype, device = theta.dtype, theta.device
     limit = _limit(theta, problem.region.caps)
-    low, margins = torch.zeros_like(limit), problem.at_input.to(theta).clone()
-    end, high = torch.zeros_like(limit), torch.full_like(limit, torch.inf)
+    low, end, high = torch.zeros_like(limit), torch.zeros_like(limit), torch.full_like(limit, torch.inf)
     met, stuck = torch.ones_like(limit, dtype=torch.bool), torch.zeros_like(limit, dtype=torch.long)
     aim, width = torch.full_like(limit, torch.nan), torch.full_like(limit, torch.inf)
     margin, beyond = problem.at_input.double().amin(1), torch.zeros_like(limit)  # at the input; just beyond the end
@@ -126,7 +124,6 @@ def to_boundary(
         known = False
         good = (value >= 0).all(1)
         moved = good & (t > low[open_])
-        margins[open_] = torch.where(moved[:, None], value, margins[open_])
         low[open_] = torch.where(moved, t, low[open_])
         lower = ~good & (t < high[open_])
         high[open_] = torch.where(lower, t, high[open_])
@@ -152,7 +149,7 @@ def to_boundary(
         lost = (root <= low * (1 + tolerance)) & ~trusted
         trial = torch.minimum(_next(root, low, high, (stuck >= _STUCK) | lost, tolerance), limit)
         aim = root
-    return Crossing(low.to(dtype), margins, end.to(dtype), met, points)
+    return Crossing(low.to(dtype), end.to(dtype), met, points)
 
 
 def _limit(theta: Tensor, caps: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ class Problem:
         """The margins, and derivatives of those that may bind by the region's sides; `step`: see `Placed.sharpness`.
 
         Those of which the region has taken least need not be differentiated: should one bind later on, the next
-        linearisation has it. One evaluation serves all: the bounds keep their Jacobians between the calls of autograd.
+        linearisation has it. One evaluation and one backward pass serve all.
         """
         positions = self.index.cpu()
         self.work.evaluations[positions] += 1

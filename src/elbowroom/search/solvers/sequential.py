@@ -21,7 +21,8 @@ from elbowroom.search.solvers.driver import Best
 from elbowroom.search.solvers.problem import Problem
 
 _FIRST = 4  # linearisations, within which small gains count
-_JUMP, _INSIDE = 0.01, 0.7
+_JUMP = 0.01  # of the mean log width: a step that loses more meets margins that jump
+_INSIDE = 0.7  # times the region: where to linearise then
 
 
 @dataclass(frozen=True)
