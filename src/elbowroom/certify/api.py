@@ -135,7 +135,7 @@ def certify(
     sizes = sizes_of(net, None if spec is None else spec.group)
     found = blank_rows(Certificates, sizes, points.cpu(), parts_of(shape_of))
     rows = net.n_outputs - 1 if spec is None else spec.rows.shape[1]
-    size = batch or budget.batch(net, where, bounds != "simple", rows)
+    size = batch or budget.batch(net, where, rows)
     _fill(found, task, points, outputs, chosen, spec, space, size, started)
     if network_hash(net) != settings["network_hash"]:
         raise InputError("the network's parameters were changed while it was being certified; certify it again")

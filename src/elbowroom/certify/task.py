@@ -26,6 +26,7 @@ from elbowroom.search.solvers.boundary import to_boundary
 from elbowroom.search.solvers.problem import Problem, Work
 
 _GRAIN = 2.0**-15  # the least extent of a feature, beside its value, that float32 tells from zero
+_THIN = 0.1  # the share of features that may be thinner: of a hundred thousand, some are
 _NONE = (
     "no region was found in which the strict check proves the specification; the margin at the input itself is {:.3g}"
 )
@@ -84,7 +85,8 @@ class Task:
             proposed.theta = self._leave_room_for_rounding(inputs, problem, proposed)
         found = self._verdict(inputs, proposed)
         thin = (found["eps"] < _GRAIN * inputs.x.abs()) & inputs.space.free
-        return found, ~found["certified"] | (found.pop("factor") < 1 - BLUR) | thin.any(1)
+        many = thin.sum(1) > _THIN * inputs.space.free.expand_as(thin).sum(1)
+        return found, ~found["certified"] | (found.pop("factor") < 1 - BLUR) | many
 
     def _triage(self, inputs: Inputs, labels: Tensor) -> tuple[list[str], list[str]]:
         """Status and message of the inputs that need no search; "" for the others."""

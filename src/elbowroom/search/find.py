@@ -13,7 +13,8 @@ from torch import Tensor
 from elbowroom.claim.space import Space
 from elbowroom.claim.specification import Specification
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.propagate import BoundFunction
+from elbowroom.search.bounds.propagate import BoundFunction, OwnBounds
+from elbowroom.search.bounds.stable import Stable
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.solvers.driver import Solver, improve
@@ -88,8 +89,13 @@ class Search:
         net, rounded = self.net.cast(dtype, device), inputs.spec.cast(dtype, device)
         at_input = (inputs.spec.margins(inputs.outputs) - self.delta).to(dtype)
 
+        stable = Stable(net, len(inputs))
+
         def margins(sets: InputSet, index: Tensor) -> Tensor:
-            return self.evaluate(net, sets, rounded.part(positions(rows, index))) - self.delta
+            at = positions(rows, index)
+            if isinstance(self.evaluate, OwnBounds):
+                return self.evaluate(net, sets, rounded.part(at), stable.at(at, sets)) - self.delta
+            return self.evaluate(net, sets, rounded.part(at)) - self.delta
 
         # The uniform radius first: it is the baseline, the start, and what caps are measured in.
         length = self._length(inputs)

@@ -23,9 +23,11 @@ _GPU_CHUNK = 4 << 30
 _BYTES_PER_ENTRY = (
     256  # of a node, per input: its values, bounds and lines in float32 and float64, and what autograd keeps
 )
+_BYTES_PER_DERIVATIVE = 32  # of a margin by a node's bounds or lines, all margins at once
+_MARGINS = 16  # that are differentiated, at most
 # Of a row over a node, per input: in the strict check, and in the sub-problem, where a feature has two sides.
 _BYTES_PER_COEFFICIENT = 64
-_MOST = {"cpu": (64, 64 << 20), "cuda": (8192, 8 << 30)}  # more inputs at a time bring nothing: so many, or such bytes
+_MOST = {"cpu": (64, 32 << 20), "cuda": (8192, 16 << 30)}  # more inputs at a time bring nothing: so many, or such bytes
 
 
 def bytes_of(memory: int | str) -> int:
@@ -91,27 +93,14 @@ class Budget:
         natural = _CACHE if device.type == "cpu" else _GPU_CHUNK
         return Budget(total, max(1 << 16, min(natural, total // 8)), total // 2)
 
-    def batch(self, net: Network, device: torch.device, linear: bool = True, rows: int = 1) -> int:
-        """How many inputs at a time: as many as are of use and fit, their Jacobians and the `rows` of a specification
-        included. At least one."""
-        states = _BYTES_PER_ENTRY * sum(node.size for node in net.nodes)
+    def batch(self, net: Network, device: torch.device, rows: int = 1) -> int:
+        """How many inputs at a time: as many as are of use and fit, the `rows` of a specification included. At least
+        one."""
+        states = (_BYTES_PER_ENTRY + _BYTES_PER_DERIVATIVE * min(rows, _MARGINS)) * sum(n.size for n in net.nodes)
         carried = _BYTES_PER_COEFFICIENT * rows * max(node.size for node in net.nodes)
-        kept = _jacobian_bytes(net) if linear else 0
-        fit = min(self.total // 4 // max(states, carried), self.keep // max(1, kept))
+        fit = self.total // 4 // max(states, carried)
         count, size = _MOST.get(device.type, _MOST["cpu"])
-        return max(1, min(fit, max(count, size // (states + kept))))
-
-
-def _jacobian_bytes(net: Network) -> int:
-    """What the Jacobians of all layers take for one input at most: all neurons undecided, two rows each. Where they do
-    not fit they are computed again for every margin, which costs far more than smaller batches do."""
-    before = net.n_inputs
-    total = 0
-    for i in net.relaxed:
-        size = net.nodes[net.nodes[i].inputs[0]].size
-        total += 8 * size * before
-        before += 4 * net.nodes[i].size
-    return total
+        return max(1, min(fit, max(count, size // states)))
 
 
 class Pool:

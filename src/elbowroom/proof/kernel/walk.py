@@ -87,13 +87,21 @@ class StrictBounds:
         self._added[i] = added
         self._note_range(i)
         if target and not self._exact[i]:
-            wanted = ~(high <= 0) if i in self._only_relus else torch.ones_like(low, dtype=torch.bool)
+            wanted = self._undecided(i, low, high)
             below, above = self._linear(i, wanted.flatten(1))
             low, high = torch.maximum(low, below), torch.minimum(high, above)
         # A node whose bounds are not numbers, or cross (which real values cannot do), proves nothing.
         broken = ~(low <= high) | self.overflowed.reshape(-1, *[1] * len(node.shape))
         self.lower.append(torch.where(broken, -torch.inf, low))
         self.upper.append(torch.where(broken, torch.inf, high))
+
+    def _undecided(self, i: int, low: Tensor, high: Tensor) -> Tensor:
+        """The entries of node i, given its interval, whose rows are worth carrying back, `b x *shape`."""
+        if i not in self._only_relus:
+            return torch.ones_like(low, dtype=torch.bool)
+        # An image has many neurons that surely pass their input on; elsewhere a linear bound of those few still helps
+        # the intervals of later layers.
+        return ~(high <= 0) & ~((low >= 0) & (low.dim() > 2))
 
     def _note_range(self, i: int) -> None:
         """Whether rows can improve on the interval of node i. One affine operation on entries that move freely has the
@@ -173,6 +181,8 @@ class StrictBounds:
         for b in range(0, batch, per):
             chosen = torch.arange(b, min(b + per, batch), device=below.device)
             for index in wanted[chosen].any(0).nonzero().squeeze(1).split(step):
+                if not len(index):
+                    continue
                 found = self._unit_rows_below(i, index, chosen)
                 below[chosen[:, None], index], above[chosen[:, None], index] = found.chunk(2, dim=1)
         return below.reshape(-1, *node.shape), -above.reshape(-1, *node.shape)

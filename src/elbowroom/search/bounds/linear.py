@@ -54,7 +54,8 @@ def lower_deviation(
 
     `rows`: `b x r x size` (or `1 x r x size`) coefficients; None for the node itself, its identity
     followed, with adaptive lines, by minus the identity (`r = 2 size`). `chosen`: only these entries of the node,
-    `b x s`, each input's own (what stands at -1 means nothing); then `r` is `s`, or `2 s`. Returns `b x r`. With
+    `b x s`, each input's own (-1 at the end of a line for none; what is returned there means nothing); then `r` is `s`,
+    or, every entry followed by its negative, `2 s`. Returns `b x r`. With
     parallel lines the result is minus the radius, to be added to the rows' centre. `chunk`: bytes for the rows in
     flight; `pool`: where Jacobians may be kept, which are computed again for each gradient where they do not fit.
     `active`: of some relaxed nodes, the entries that are not zero throughout, `b x m`, filled up with -1.
@@ -62,9 +63,9 @@ def lower_deviation(
     """
     ancestors = net_ancestors(net, node)
     relaxed = [i for i in ancestors if i in planes]
-    if chosen is not None:
-        chosen = chosen.clamp_min(0)
-        chosen = chosen if parallel else torch.cat([chosen, chosen + net.nodes[node].size], 1)
+    if chosen is not None and not parallel:
+        negative = torch.where(chosen >= 0, chosen + net.nodes[node].size, -1)
+        chosen = torch.stack([chosen, negative], 2).flatten(1)
     job = _Job(net, node, rows, chosen, relaxed, ancestors, inputs, parallel, chunk, pool, planes, active or {})
     tensors = [inputs.radius]
     for i in relaxed:
@@ -120,15 +121,14 @@ class _PullBack(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, dims: Any, job: _Job, grad: Tensor, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Any]:
-        found = job.pull_back(grad.movedim(dims[1], 0), tensors)
+        found = job.pull_back(grad.movedim(dims[1], 0), tensors, keep=False)  # whoever asks for several asks once
         return tuple(found), (0,) * len(found)
 
 
 class _Piece(NamedTuple):
-    """Derivatives of some rows of some inputs: which, `m x s` (-1 for none) of the inputs from `first` on, and by each
-    tensor."""
+    """Derivatives of some rows of some inputs: of which, `m`, which, `m x s` (-1 for none), and by each tensor."""
 
-    first: int
+    batch: Tensor
     rows: Tensor
     parts: list[Coefficients]
 
@@ -179,7 +179,9 @@ class _Job:
         batch = radius.shape[0]
         out = radius.new_empty(batch, self.count)
         rows_at_once = max(_ROWS, self.chunk // (3 * radius.element_size() * self.widest))
-        own_rows = self.chosen is not None or (self.rows is not None and self.rows.shape[0] > 1)
+        if self.chosen is not None:
+            return self._chosen_values(tensors, self.chosen, rows_at_once, out)
+        own_rows = self.rows is not None and self.rows.shape[0] > 1
         if not self.relaxed and not own_rows:
             step_r, step_b = rows_at_once, batch  # nothing depends on the input's own lines
         else:
@@ -194,7 +196,15 @@ class _Job:
                 out[b:b_end, r:r_end] = self._walk(tensors, slice(b, b_end), False).down(dict(start))
         return out
 
-    def _walk(self, tensors: Sequence[Tensor], part: slice, trace: bool) -> Walk:
+    def _chosen_values(self, tensors: Sequence[Tensor], chosen: Tensor, rows_at_once: int, out: Tensor) -> Tensor:
+        for part, count in _alike((chosen >= 0).sum(1), rows_at_once):
+            for r in range(0, count, rows_at_once):
+                r_end = min(r + rows_at_once, count)
+                start = self._unit_rows(chosen[part, r:r_end].clamp_min(0))
+                out[part, r:r_end] = self._walk(tensors, part, False).down(start)
+        return out
+
+    def _walk(self, tensors: Sequence[Tensor], part: slice | Tensor, trace: bool) -> Walk:
         planes = relaxations(self.net, self._terms, tensors[1:], self.active, self.parallel, part)
         inputs = replace(self.inputs, center=self.inputs.center[part], radius=tensors[0][part])
         return Walk(self.net, self.plan, inputs, planes, self.parallel, trace)
@@ -204,8 +214,6 @@ class _Job:
         if self.rows is not None:
             rows = self.rows if batch is None else self.rows[batch]
             return {self.node: self._shaped(rows[:, first:last])}
-        if self.chosen is not None and batch is not None:
-            return self._unit_rows(self.chosen[batch, first:last])
         index = torch.arange(first, last, device=self.inputs.radius.device)
         return self._unit_rows(index[None])
 
@@ -259,8 +267,9 @@ class _Job:
 
     # --- derivatives
 
-    def pull_back(self, grads: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Gradients of k functions by every tensor, `k x b x ...`, given those by the rows' bounds, `k x b x r`."""
+    def pull_back(self, grads: Tensor, tensors: Sequence[Tensor], keep: bool = True) -> list[Tensor]:
+        """Gradients of k functions by every tensor, `k x b x ...`, given those by the rows' bounds, `k x b x r`.
+        `keep`: what derivatives were computed, for others, where there is room."""
         needed = (grads != 0).any(0)
         totals = [t.new_zeros(len(grads), *t.shape) for t in tensors]
         if not bool(needed.any()):
@@ -269,13 +278,12 @@ class _Job:
         if jacobian is None or bool((needed & ~jacobian.covered).any()):
             covered = needed if jacobian is None else needed | jacobian.covered
             index = numbers_of(covered)
-            if self.pool.take(index.numel() * self._width(tensors) * grads.element_size()):
+            if keep and self.pool.take(index.numel() * self._width(tensors) * grads.element_size()):
                 self._kept = jacobian = _Jacobian(covered, list(self._pieces(index, tensors)))
             else:
                 jacobian = None  # for this time only
         pieces = self._pieces(numbers_of(needed), tensors) if jacobian is None else jacobian.pieces
-        for first, rows, parts in pieces:
-            batch = slice(first, first + len(rows))
+        for batch, rows, parts in pieces:
             at = rows.clamp_min(0).expand(len(grads), -1, -1)
             weight = torch.where(rows >= 0, grads[:, batch].gather(2, at), 0.0).transpose(0, 1)
             for whole, part in zip(totals, parts):
@@ -296,15 +304,12 @@ class _Job:
 
     def _pieces(self, index: Tensor, tensors: Sequence[Tensor]) -> Iterator[_Piece]:
         """Derivatives of the rows `index` (`b x s`, -1 for none), some at a time."""
-        batch, selected = index.shape
         step = max(1, 4 * self.chunk // (self._width(tensors) * tensors[0].element_size()))
-        per = max(1, step // max(1, selected))
-        for b in range(0, batch, per):
-            for rows in index[b : b + per].split(step, 1):
-                yield _Piece(b, rows, self._derivatives(rows, b, tensors))
+        for part, count in _alike((index >= 0).sum(1), step):
+            for rows in index[part, :count].split(step, 1):
+                yield _Piece(part, rows, self._derivatives(rows, part, tensors))
 
-    def _derivatives(self, index: Tensor, first: int, tensors: Sequence[Tensor]) -> list[Coefficients]:
-        part = slice(first, first + len(index))
+    def _derivatives(self, index: Tensor, part: Tensor, tensors: Sequence[Tensor]) -> list[Coefficients]:
         walk = self._walk(tensors, part, True)
         rows = index.clamp_min(0)
         if self.rows is not None:
@@ -313,11 +318,22 @@ class _Job:
             start: dict[int, Coefficients] = {}
             start[self.node] = self._shaped(own.gather(1, rows[..., None].expand(-1, -1, own.shape[-1])))
         elif self.chosen is not None:
-            start = self._unit_rows(self.chosen[part].gather(1, rows))
+            start = self._unit_rows(self.chosen[part].gather(1, rows).clamp_min(0))
         else:
             start = self._unit_rows(rows)
         walk.down(start)
         return walk.up(self.ancestors)
+
+
+def _alike(counts: Tensor, most: int) -> Iterator[tuple[Tensor, int]]:
+    """Inputs that have about as many rows each, `counts`, `b`, so that few are computed for nothing: their numbers, and
+    the largest count of them; at most `most` rows at a time, or one input."""
+    sizes, order = counts.sort(descending=True, stable=True)
+    listed, first = sizes.tolist(), 0
+    while first < len(listed) and listed[first]:
+        last = first + max(1, most // listed[first])
+        yield order[first:last], listed[first]
+        first = last
 
 
 def numbers_of(mask: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.methods import Method, check_margin, method_named
 from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.relaxations import TABLE, row_of
+from elbowroom.search.bounds.stable import Seen
 from elbowroom.search.memory import Budget, Pool
 from elbowroom.search.regions.input_set import InputSet, dot
 
@@ -40,9 +42,11 @@ class Propagation:
         budget: Budget | None = None,
         bound_outputs: bool = True,
         skip_inactive: bool = False,
+        seen: Seen | None = None,
     ) -> None:
         """`bound_outputs`: also the outputs themselves, which direct margins do not need. `skip_inactive`: no
-        linear bounds where the intervals already say that a ReLU gives zero or, in images, its input.
+        linear bounds where the intervals already say that a ReLU gives zero or, in images, its input. `seen`: what
+        is known of ReLUs from regions nearby; they have no linear bounds, either.
         """
         self.net = net
         self.inputs = inputs
@@ -50,6 +54,7 @@ class Propagation:
         budget = budget or Budget.of(None, inputs.center.device)
         self._chunk, self._pool = budget.chunk, Pool(budget.keep)
         self._skips = _only_relus_read(net) if skip_inactive and method.intervals else frozenset()
+        self._seen = seen
         self._readers = Counter(j for node in net.nodes for j in node.inputs)
         self.values = net.values(inputs.center)
         lower, upper = inputs.hull()
@@ -83,10 +88,17 @@ class Propagation:
             self._product.append(self._product[j] and elementwise and not repeats)
             self._tight.append(alone and (self._product[j] or (self._tight[j] and elementwise)))
         chosen = None
+        # In small layers the rows cost little, and intervals without them are wider.
+        worth = target and i in self._skips and not self._tight[i] and node.size >= _FEW
+        remembered = self._seen if worth else None
         if target and i in self._skips:
             # An image has many neurons that surely pass their input on; elsewhere a linear bound of those few still
             # helps the intervals of later layers.
             known = (high <= 0) | (low >= 0) if len(node.shape) > 1 else high <= 0
+            if remembered is not None:
+                on, off = remembered.assumed(i, self.values[i])
+                low, high = torch.where(on, low.clamp_min(0), low), torch.where(off, high.clamp_max(0), high)
+                known = known | on | off
             chosen = numbers_of(~known.flatten(1))
         wanted = self.method.hidden or (self.method.linear and i == len(net.nodes) - 1)
         if target and wanted and not self._tight[i] and (chosen is None or chosen.numel()):
@@ -99,6 +111,8 @@ class Propagation:
             # at zero width, autograd would give each end half of the other's gradient.)
             crossed = low > high
             low, high = torch.where(crossed, high, low), torch.where(crossed, low, high)
+        if remembered is not None:
+            remembered.keep(i, low.detach(), high.detach())
         self.lower.append(low)
         self.upper.append(high)
 
@@ -148,6 +162,7 @@ class Propagation:
         )
         below, above = (found, found) if parallel else found.chunk(2, dim=1)
         if chosen is not None:
+            below, above = (found, found) if parallel else (found[:, 0::2], found[:, 1::2])
             below, above = (_spread(t, chosen, self.net.nodes[i].size) for t in (below, above))
         center = value + self.phi[i] if parallel else value
         return center + below.reshape(value.shape), center - above.reshape(value.shape)
@@ -227,14 +242,22 @@ def dot_rows(rows: Tensor, z: Tensor) -> Tensor:
     return dot(rows, z)
 
 
+@dataclass(frozen=True)
+class OwnBounds:
+    """The margins that one of our methods proves on an input set."""
+
+    method: Method
+    margin: str
+    budget: Budget | None
+
+    def __call__(self, net: Network, inputs: InputSet, spec: Specification, seen: Seen | None = None) -> Tensor:
+        direct = self.margin == "direct"
+        found = Propagation(
+            net, inputs, self.method, self.budget, bound_outputs=not direct, skip_inactive=True, seen=seen
+        )
+        return found.margins(spec, self.margin)
+
+
 def margins_of(bounds: str | BoundFunction, margin: str = "direct", budget: Budget | None = None) -> BoundFunction:
     """The function from (network, input set, specification) to proved margins that solvers work on."""
-    if not isinstance(bounds, str):
-        return bounds
-    method = method_named(bounds)
-
-    def margins(net: Network, inputs: InputSet, spec: Specification) -> Tensor:
-        found = Propagation(net, inputs, method, budget, bound_outputs=margin != "direct", skip_inactive=True)
-        return found.margins(spec, margin)
-
-    return margins
+    return OwnBounds(method_named(bounds), margin, budget) if isinstance(bounds, str) else bounds

@@ -299,7 +299,7 @@ def relaxations(
     tensors: Sequence[Tensor],
     active: dict[int, Tensor],
     parallel: bool,
-    part: slice,
+    part: slice | Tensor,
 ) -> dict[int, Relaxation]:
     """Planes by node from their numbers, in the order of `linear._parameters`, of a part of the batch."""
     rest = (t[part] for t in tensors)
