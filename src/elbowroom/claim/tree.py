@@ -164,7 +164,7 @@ def fitting_leaves(tree: Tree, number: int, group: Tensor, net: Network, box: bo
     if number not in group.tolist():
         raise InputError(f"there is a tree for group {number}, which the specification does not have")
     splits = tree.node >= 0
-    if bool((tree.node < EMPTY).any()) or bool((tree.node >= len(net.nodes)).any()):
+    if bool((tree.node < -1).any()) or bool((tree.node >= len(net.nodes)).any()):
         raise InputError(f"the tree splits a node that the network, which has {len(net.nodes)}, does not have")
     sizes = torch.tensor([node.size for node in net.nodes])
     if bool(((tree.entry < 0) | (tree.entry >= sizes[tree.node.clamp_min(0)]))[splits].any()):

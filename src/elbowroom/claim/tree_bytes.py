@@ -126,3 +126,12 @@ class _Reader:
         return torch.from_numpy(
             np.ascontiguousarray(places.T).view(dtype).reshape(count).astype(dtype.newbyteorder("="))
         )
+
+
+def as_words(data: bytes) -> Tensor:
+    """Bytes as whole words, int64, as tables keep them; bytes of zero are added."""
+    return torch.from_numpy(np.frombuffer(data + b"\0" * (-len(data) % 8), "<i8").astype(np.int64))
+
+
+def as_bytes(words: Tensor) -> bytes:
+    return words.numpy().astype("<i8").tobytes()
