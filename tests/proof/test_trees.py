@@ -399,6 +399,45 @@ def test_execution_in_float32_is_proved_leaf_by_leaf() -> None:
     assert bounded > 3
 
 
+def test_hints_that_prove_as_much_as_can_be() -> None:
+    """Multipliers and slopes climb uphill, leaf by leaf: what is proved nears the least value, and stays below."""
+    gaps = []
+    for seed in range(30 if FULL else 5):
+        rng = np.random.default_rng(seed)
+        net = mlp(rng, [2, 4, 4, 2])
+        center, radius = torch.from_numpy(rng.normal(size=2)), torch.from_numpy(rng.uniform(0.3, 1.5, 2))
+        low, high = center - radius, center + radius
+        steps = torch.linspace(0, 1, 101, dtype=F64)[:, None]
+        points = torch.cartesian_prod(*(low + steps * (high - low)).T.unbind())
+        points = torch.minimum(torch.maximum(points, low), high)
+        exact = net.cast(F64).values(points)
+        about = [v[int(rng.integers(len(points)))].tolist() for v in exact]
+        tree = random_tree(rng, net, about, range(2), box=True)
+        leaves = fitting_leaves(tree, 0, torch.zeros(2, dtype=torch.long), net, True)
+        rows, offset = torch.from_numpy(rng.normal(size=(2, 2))), torch.zeros(2, dtype=F64)
+        root = StrictBounds(net.cast(F64), Stated(low[None], high[None]), False)
+        owner = torch.tensor([k for k, leaf in enumerate(leaves) for _ in leaf.path], dtype=torch.long)
+        best, betas, slopes = torch.full((len(leaves),), -math.inf, dtype=F64), 0 * tree.multipliers, tree.slopes
+        for _ in range(100):
+            grown = betas.numpy() * np.exp(rng.normal(size=len(betas)) * (rng.random(len(betas)) < 0.4))
+            other = torch.from_numpy(grown + rng.random(len(betas)) * (rng.random(len(betas)) < 0.1))
+            turned = torch.from_numpy(rng.integers(0, 16, tuple(slopes.shape))).to(torch.uint8)
+            turned = torch.where(torch.from_numpy(rng.random(tuple(slopes.shape))) < 0.2, turned, slopes)
+            tried = dataclasses.replace(tree, multipliers=other, slopes=turned)
+            found = tree_below(root, 0, True, tried, leaves, rows, offset)
+            better = found > best
+            best, slopes = torch.where(better, found, best), torch.where(better[:, None], turned, slopes)
+            betas = torch.where(better[owner], tried.multipliers, betas)
+        for leaf, claimed in zip(leaves, best.tolist()):
+            sides = [(1 if s.high else -1) * (exact[s.node][:, s.entry] - s.value) for s in leaf.path]
+            on = torch.stack([torch.ones(len(points), dtype=F64), *sides]).amin(0) > 1e-12
+            if bool(on.any()):
+                least = float((exact[-1][on] @ rows[leaf.row]).min()) if leaf.row != EMPTY else -math.inf
+                assert claimed <= least + 1e-12, (seed, leaf)
+                gaps.append(least - claimed)
+    assert min(gap for gap in gaps if gap < math.inf) < 0.01
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # The third opinion
 

@@ -122,10 +122,12 @@ class StrictBounds:
         All intervals stay what they are on the whole region, but for those of split nodes; only lines on these, and
         what rounding costs there, are computed again.
         """
+        alike = bool((of == of[0]).all())
 
         def taken(t: Tensor) -> Tensor:
-            one = t if len(t) == 1 else t[of[:1]] if bool((of == of[0]).all()) else None
-            return t[of] if one is None else one.expand(len(of), *t.shape[1:])
+            if len(t) > 1 and not alike:
+                return t[of]
+            return (t if len(t) == 1 else t[of[:1]]).expand(len(of), *t.shape[1:])
 
         part = copy.copy(self)
         part.region, part.cuts = self.region.take(of), cuts
