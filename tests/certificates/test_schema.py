@@ -20,7 +20,7 @@ from torch import Tensor
 import elbowroom as er
 from elbowroom.certificates import parts
 from elbowroom.certificates.pages import Odd
-from elbowroom.certificates.result import Certificates, sizes_of
+from elbowroom.certificates.result import MOST_WORDS, Certificates, sizes_of
 from elbowroom.certificates.schema import (
     FINITE,
     ROLES,
@@ -69,19 +69,20 @@ def plain() -> Certificates:
 
 
 def richer(**more: Tensor | tuple[Any, ...] | None) -> Richer:
-    rows = blank_rows(Richer, sizes_of(NET, None), X, {"boxes", "categories", "trees"})
+    rows = blank_rows(Richer, sizes_of(NET, None), X, {"boxes", "categories", "splits", "trees"})
     lengths = [3, 0, 6, 1, 0]
     new = {
         "weight": torch.arange(15.0).double().reshape(5, 3),
         "note": ["a", "", "é" * 5, "b", "c"],
         "allowed": torch.arange(5 * N).reshape(5, N) % 3 == 0,
+        "trees": [torch.arange(n) * 3 for n in lengths],
         "betas": [torch.arange(n).double() / 7 for n in lengths],
         "nodes": [torch.arange(n) - 2 for n in lengths],
         "marks": [torch.arange(n // 2) % 2 == 0 for n in lengths],
     }
     write_rows(rows, new, 0)
     own = {name: tuple(rows[name]) if isinstance(rows[name], list) else rows[name] for name in new}
-    found = Richer(**vars(plain()), **own, chosen=torch.tensor([[True, False, True, False]]))
+    found = Richer(**{**vars(plain()), **own}, chosen=torch.tensor([[True, False, True, False]]))
     return dataclasses.replace(found, **more)
 
 
@@ -148,7 +149,10 @@ def run(saved: Path, tmp_path: Path) -> Path:
 def test_new_fields_are_saved_and_read(saved: Path) -> None:
     assert_same(Richer.load(saved), richer())
     names = pq.read_schema(saved / PART).names
-    assert names == [*(n for n in columns(Richer, {"boxes", "categories", "trees"}) if n != "chosen"), "checksum"]
+    assert names == [
+        *(n for n in columns(Richer, {"boxes", "categories", "splits", "trees"}) if n != "chosen"),
+        "checksum",
+    ]
     assert pq.read_schema(saved / PART).field("betas").type == pa.list_(pa.field("element", pa.float64(), False))
     with pytest.raises(er.InputError, match=r"has cannot be|the column 'weight' is unknown"):
         er.Certificates.load(saved)  # which do not know them
@@ -353,7 +357,7 @@ def test_sizes_that_run_json_invents(run: Path) -> None:
     lists = {n: c for n, c in declared(Richer).items() if c.most is not None}
     without = {n: c for n, c in columns(Richer, claim["has"]).items() if n not in lists}
     fewer = parts.bytes_per_row(parts.cells_of(without, sizes_of(NET, None), claim["shared"]))
-    assert each - fewer == 8 * (6 + 6 + 3)
+    assert each - fewer == 8 * (MOST_WORDS + 6 + 6 + 3)
     edit_run(run, lambda r: r["claim"]["sizes"].update(groups=1 << 39))
     with pytest.raises(er.InputError, match="one certificate of this network takes"):
         Richer.load(run)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 import elbowroom as er
 from elbowroom.certificates.result import Certificates
-from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
@@ -548,7 +547,7 @@ def test_arb_does_not_answer_for_float32(monkeypatch: pytest.MonkeyPatch) -> Non
 
     certs = er.certify(network().cast(torch.float32), inputs().float(), delta=0.0)
 
-    def sure(net: Network, area: Stated, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints) -> Tensor:
+    def sure(net: Network, area: Stated, *told: object) -> Tensor:
         return torch.ones(len(area.lower), 3, dtype=torch.float64)
 
     monkeypatch.setattr(api, "prove_arb", sure)

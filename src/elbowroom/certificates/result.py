@@ -14,7 +14,17 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from elbowroom.certificates.schema import FINITE, NOT_NEGATIVE, NUMBERS, Sizes, column, declared, must_fit, sliced
+from elbowroom.certificates.schema import (
+    FINITE,
+    NOT_NEGATIVE,
+    NUMBERS,
+    Ragged,
+    Sizes,
+    column,
+    declared,
+    must_fit,
+    sliced,
+)
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 
@@ -23,6 +33,7 @@ NORMS = {"inf": math.inf, 1: 1.0, 2: 2.0}  # as settings name them
 _SHAPES = {"inf": "Box", 2: "Ellipsoid", 1: "L1"}  # by norm
 _TIED = ("", "(uniform)", "(asymmetric)")  # how a search may tie extents to one another, or a side to the other
 _ORTHOGONAL = 1e-4  # how far products of a basis's directions may be from 0 and 1
+MOST_WORDS = 1 << 17  # 8 bytes each, of one input's trees
 _MEANS = ("geomean", "ratio")  # which one line about all certificates has
 
 
@@ -67,6 +78,8 @@ class Certificates:
         spec_offset: `b x t` or `1 x t`.
         spec_group: `t`.
         margins: The margins that `certify` proved, `b x g`.
+        trees: How regions are cut into parts that are proved one by one, packed by `elbowroom.claim.tree_bytes` into
+            whole words, `b` tensors; empty where a region is proved whole.
         capped: Features whose extent is at its cap, `b x *s`.
         uniform: The uniform radius under the same bounds, `b`.
         geomean: The paper's measure, (prod eps)^(1/n), `b`.
@@ -99,6 +112,7 @@ class Certificates:
     spec_offset: Tensor | None = column("float64", "1|b t", role="claim", when="specification")
     spec_group: Tensor | None = column("int64", "t", role="claim", when="specification")
     margins: Tensor = column("float64", "b g", role="report", span=FINITE)
+    trees: Ragged | None = column("int64", f"b ..{MOST_WORDS}", role="hint", when="splits")
     capped: Tensor = column("bool", "b s", role="report", blank=False)
     uniform: Tensor = column("float64", "b", role="report", show=".4g", span=NOT_NEGATIVE)
     geomean: Tensor = column("float64", "b", role="claim", show=".4g", span=NOT_NEGATIVE)

@@ -47,7 +47,7 @@ class Stated:
             return replace(self, lower=first, upper=second)
         return replace(self, center=first, radius=second)
 
-    def take(self, index: Tensor) -> Stated:
+    def take(self, index: Tensor | slice) -> Stated:
         """The regions of some inputs."""
         first, second = self._ends
         return self._with(first[index], second[index])

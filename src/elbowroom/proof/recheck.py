@@ -20,6 +20,8 @@ from torch import Tensor
 from elbowroom.certificates.result import NORMS, Certificates
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated
+from elbowroom.claim.tree import Tree, Trees, leaves_of
+from elbowroom.claim.tree_bytes import as_bytes, unpack
 from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
@@ -34,7 +36,7 @@ _NEAR = 1e-9  # how far an input may be outside a rotated region, whose centre i
 _ROUNDED = 2.0**-50  # relative: what rounding a corner's half or middle costs at most
 _SAME = 1e-9  # relative: sizes that differ by no more are the same, computed in another order
 
-Prove = Callable[[Stated, Tensor, Tensor, Tensor, Hints], Tensor]
+Prove = Callable[[Stated, Tensor, Tensor, Tensor, Hints, Trees], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,16 +170,16 @@ def _attempts(
     """
     hints = Hints.of(certs.settings["bounds"], certs.settings["margin"])
 
-    def strict(region: Stated, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints) -> Tensor:
+    def strict(region: Stated, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints, trees: Trees) -> Tensor:
         rows, offset, group = (t.to(device) for t in (rows, offset, group))
-        return prove(net, region.to(device), rows, offset, group, hints, deployed).cpu()
+        return prove(net, region.to(device), rows, offset, group, hints, deployed, trees).cpu()
 
     if arithmetic == "float64":
         return strict, [hints, Hints(not hints.parallel, logits=True)]
 
-    def by_arb(region: Stated, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints) -> Tensor:
-        found = prove_arb(net, region, rows, offset, group, hints)
-        return torch.minimum(found, strict(region, rows, offset, group, hints)) if deployed else found
+    def by_arb(region: Stated, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints, trees: Trees) -> Tensor:
+        found = prove_arb(net, region, rows, offset, group, hints, trees)
+        return torch.minimum(found, strict(region, rows, offset, group, hints, trees)) if deployed else found
 
     return by_arb, [hints]
 
@@ -230,10 +232,26 @@ def _faults(certs: Certificates, net: Network) -> list[str]:
         if certs.settings["p"] != "inf":  # extents are read as those around the input
             good.append(("the input is not the region's centre", (x == center).all(1)))
         good.extend(size)
-    message = [""] * len(x)
+    message = [_fault_of_trees(certs, net, k) for k in range(len(x))]
     for why, ok in reversed(good):
         message = [old if fine else why for old, fine in zip(message, ok.tolist())]
     return [why if s == "certified" else f"no certificate: {s}" for why, s in zip(message, certs.status)]
+
+
+def _fault_of_trees(certs: Certificates, net: Network, k: int) -> str:
+    """Why the trees of one certificate are none, in words."""
+    if certs.trees is None or not len(certs.trees[k]):
+        return ""
+    group = torch.arange(net.n_outputs - 1) if certs.spec_group is None else certs.spec_group
+    try:
+        leaves_of([_trees(certs, k)], group, net, _region(certs, torch.tensor([k])))
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _trees(certs: Certificates, k: int) -> list[tuple[int, Tree]]:
+    return [] if certs.trees is None else unpack(as_bytes(certs.trees[k]))
 
 
 def _size(certs: Certificates) -> list[tuple[str, Tensor]]:
@@ -286,19 +304,21 @@ def _prove_again(
     """Margins proved for some of the certificates, `b x g`, and which of them pass, `b`."""
     rows, offset, group = _specification(certs, net, index)
     region = _region(certs, index)
-    margins = prover(region, rows, offset, group, hints[0])
+    trees = [_trees(certs, k) for k in index.tolist()]
+    margins = prover(region, rows, offset, group, hints[0], trees)
     passed = (margins > 0).all(1)
     for other in hints[1:]:
         left = (~passed).nonzero().squeeze(1)
         if len(left):
-            again = prover(region.take(left), _part(rows, left), _part(offset, left), group, other)
+            some = [trees[k] for k in left.tolist()]
+            again = prover(region.take(left), _part(rows, left), _part(offset, left), group, other, some)
             margins[left] = torch.maximum(margins[left], again)
             passed = (margins > 0).all(1)
     off = (certs.center[index] != certs.x[index]).flatten(1).any(1) & passed
     if certs.lower is None and bool(off.any()):
         chosen = off.nonzero().squeeze(1)
         point = certs.x[index][chosen].flatten(1)
-        there = prover(Stated(point, point), _part(rows, chosen), _part(offset, chosen), group, hints[0])
+        there = prover(Stated(point, point), _part(rows, chosen), _part(offset, chosen), group, hints[0], ())
         passed[chosen] = (there > 0).all(1)
     return margins, passed
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from elbowroom.claim.hints import Hints
+from elbowroom.claim.tree import Split
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
@@ -28,12 +30,23 @@ class _Lines(NamedTuple):
     source: list[int]
 
 
-class Bounds:
-    """Intervals of every node (exact ends) and lines of every activation, over one region."""
+class Cut(NamedTuple):
+    """What a leaf of a tree says: its splits, and slopes of lower lines of ReLUs by node and entry."""
 
-    def __init__(self, net: Network, layers: list[Layer | None], region: Region, hints: Hints) -> None:
-        self.net, self.layers, self.region, self.hints = net, layers, region, hints
+    path: Sequence[Split]
+    slopes: dict[tuple[int, int], Any]
+
+
+class Bounds:
+    """Intervals of every node (exact ends) and lines of every activation, over one region; `cut`: over the part of it
+    where splits hold, `empty` where those contradict the intervals."""
+
+    def __init__(
+        self, net: Network, layers: list[Layer | None], region: Region, hints: Hints, cut: Cut | None = None
+    ) -> None:
+        self.net, self.layers, self.region, self.hints, self.cut = net, layers, region, hints, cut
         self.lower, self.upper = [region.lower], [region.upper]
+        self.empty = False
         self.lines: dict[int, _Lines] = {}
         targets = set(net.preactivations) if hints.hidden else set()
         # Nodes whose entries move freely of each other, and nodes whose interval is their very range.
@@ -51,6 +64,35 @@ class Bounds:
                 high = [a.min(b) for a, b in zip(high, above)]
             self.lower.append([v.lower() for v in low])
             self.upper.append([v.upper() for v in high])
+            self._clamp(i)
+
+    def part(self, cut: Cut) -> Bounds:
+        """These bounds where splits of hidden nodes hold: their intervals are clamped, and lines on them follow."""
+        part = copy.copy(self)
+        part.cut, part.lines = cut, dict(self.lines)
+        part.lower, part.upper = list(self.lower), list(self.upper)
+        split, tilted = {s.node for s in cut.path}, {node for node, _ in cut.slopes}
+        for i in split:
+            part._clamp(i)
+        for i in self.lines:
+            if i in tilted or not split.isdisjoint(self.net.nodes[i].inputs):
+                part._forward(i)  # for its lines; intervals above stay those of the whole
+        return part
+
+    def _clamp(self, i: int) -> None:
+        """Cuts the intervals of node i; where nothing is left of one, the part is empty."""
+        arb = flint().arb
+        low, high = list(self.lower[i]), list(self.upper[i])
+        for split in self.cut.path if self.cut is not None else ():
+            if split.node == i:
+                value, k = arb(split.value), split.entry
+                if split.high and value > low[k]:
+                    low[k] = value
+                if not split.high and value < high[k]:
+                    high[k] = value
+                self.empty = self.empty or bool(low[k] > high[k])
+        if not self.empty:
+            self.lower[i], self.upper[i] = low, high
 
     def _forward(self, i: int) -> tuple[Balls, Balls]:
         node = self.net.nodes[i]
@@ -68,6 +110,9 @@ class Bounds:
         curve = CURVES[type(node.op)]
         found = [relax(curve, a, b, self.hints.parallel) for a, b in zip(l, u)]
         k_l, m_l, k_u, m_u = (list(t) for t in zip(*found))
+        for (k, c), slope in self.cut.slopes.items() if self.cut is not None else ():
+            if k == i and l[c] < 0 and u[c] > 0:  # below a ReLU lies every line through the origin with such a slope
+                k_l[c], m_l[c] = slope, flint().arb(0)
         self.lines[i] = _Lines(k_l, m_l, k_u, m_u, list(range(len(l))))
         return [curve.value(v) for v in l], [curve.value(v) for v in u]
 
@@ -100,11 +145,16 @@ class Bounds:
         found = self.rows_below(i, units + [[-v for v in row] for row in units])
         return found[:size], [-v for v in found[size:]]
 
-    def rows_below(self, i: int, rows: list[Balls], intervals: bool = False) -> Balls:
-        """Balls whose lower ends are below `rows . z_i`; `intervals`: stop at the first activations."""
+    def rows_below(
+        self, i: int, rows: list[Balls], intervals: bool = False, others: Mapping[int, Balls] | None = None
+    ) -> Balls:
+        """Balls whose lower ends are below `rows . z_i`; `intervals`: stop at the first activations; `others`: of one
+        row, coefficients of other nodes up to i, which are added."""
         arb = flint().arb
         total = [arb(0)] * len(rows)
         waiting = {i: matrix_of(rows)}
+        for j, row in (others or {}).items():
+            waiting[j] = waiting[j] + matrix_of([row]) if j in waiting else matrix_of([row])
         while waiting:
             k = max(waiting)
             matrix = waiting.pop(k)

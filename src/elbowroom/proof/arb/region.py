@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from elbowroom.claim.stated import Stated
+from elbowroom.claim.tree import Split
 from elbowroom.proof.arb.balls import Balls, as_balls, dot, flint, largest, least, matrix_of, rows_of
 
 
@@ -24,6 +27,19 @@ class Region:
         units = [[flint().arb(int(i == k)) for k in range(len(self.center))] for i in range(len(self.center))]
         self.lower = [v.lower() for v in self.least(units)]
         self.upper = [(-v).upper() for v in self.least([[-v for v in row] for row in units])]
+
+    def cut(self, splits: Sequence[Split]) -> Region | None:
+        """A box, cut by splits of the input; None where nothing is left."""
+        if not splits:
+            return self
+        arb, part = flint().arb, copy.copy(self)
+        part.lower, part.upper = list(self.lower), list(self.upper)
+        for split in splits:
+            if split.high:
+                part.lower[split.entry] = part.lower[split.entry].max(arb(split.value))
+            else:
+                part.upper[split.entry] = part.upper[split.entry].min(arb(split.value))
+        return None if any(l > u for l, u in zip(part.lower, part.upper)) else part
 
     def least(self, rows: list[Balls]) -> Balls:
         """Each row's least value over the region."""

@@ -7,11 +7,13 @@ from torch import Tensor
 
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated, well_formed
+from elbowroom.claim.tree import Trees, leaves_of
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.machine.arithmetic import refuse_other_arithmetic
 from elbowroom.machine.torch_modes import CUDNN_OFF
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel import float32
+from elbowroom.proof.kernel.leaves import tree_below
 from elbowroom.proof.kernel.relaxed import RELAXED
 from elbowroom.proof.kernel.rows import AFFINE
 from elbowroom.proof.kernel.selfcheck import refuse_other_maps
@@ -28,18 +30,21 @@ def prove(
     group: Tensor,
     hints: Hints | None = None,
     deployed: str | None = None,
+    trees: Trees | None = None,
 ) -> Tensor:
     """Numbers below the specification's groups on the whole region, `b x g`; where all are positive it is proved.
 
     `rows`: `b x t x k` (or `1 x ...`), `offset`: `b x t`, `group`: `t`; taken as exact numbers.
     The claim is about the network in real arithmetic, its stored parameters taken as exact; with `deployed`
-    "float32", about that network executed in float32.
+    "float32", about that network executed in float32. `trees`: of each input, by the number of their group, trees that
+    cut its region into parts; a group is proved on the whole or part by part, whichever gives more.
     """
     refuse_uncovered(net, deployed)
     hints = hints or Hints()
     device = rows.device
     region, rows, offset = well_formed(region, rows, offset, group, net.n_inputs, net.n_outputs)
     refuse_other_arithmetic(device)
+    leaves = leaves_of(trees or (), group, net, region)
     work = net.cast(torch.float64, device)
     noise = float32.Float32Noise(work) if deployed else None
     # Direct sums only: cuDNN may choose transforms (FFT, Winograd) whose rounding is another matter.
@@ -48,6 +53,10 @@ def prove(
         found = bounds.margins(rows, offset, hints.logits)
         out = found.new_full((len(found), int(group.max()) + 1), -torch.inf)
         out = out.scatter_reduce(1, group.expand_as(found), found, "amax")
+        for b, number, tree, parts in leaves:
+            least = tree_below(bounds, b, hints.hidden, tree, parts, rows[b % len(rows)], offset[b % len(offset)]).min()
+            # Of no region all parts are empty.
+            out[b, number] = torch.maximum(out[b, number], torch.where(torch.isfinite(least), least, -torch.inf))
         # Of a region that is none (corners crossed, NaN) everything would be true; nothing is proved.
         return torch.where(region.sensible()[:, None], out, -torch.inf)
 

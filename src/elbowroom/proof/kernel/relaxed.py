@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -40,6 +40,11 @@ class Planes(NamedTuple):
     terms: tuple[Term, ...]
     lower: Tensor
     upper: Tensor
+
+    def map(self, f: Callable[[Tensor], Tensor]) -> Planes:
+        """With `f` of every tensor."""
+        terms = (Term(t.input, f(t.lower), f(t.upper), None if t.source is None else f(t.source)) for t in self.terms)
+        return Planes(tuple(terms), f(self.lower), f(self.upper))
 
 
 class RelaxedRow:

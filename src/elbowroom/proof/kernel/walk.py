@@ -8,7 +8,8 @@ by the largest magnitude the node below can have, and added to the row's `error`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from elbowroom.claim.stated import Stated
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
+from elbowroom.proof.kernel.cuts import Cuts
 from elbowroom.proof.kernel.relaxed import RELAXED, Planes
 from elbowroom.proof.kernel.rounding import ETA, SAFE, U, down, gamma, up
 from elbowroom.proof.kernel.rows import AFFINE, offset, size_of_offset
@@ -31,20 +33,24 @@ class StrictBounds:
 
     `lower[i]`, `upper[i]`: `b x *shape`. `noise`: errors the network as executed adds of its own, infinite where it may
     overflow; `overflowed`, `b`: inputs where it may, of which nothing is proved from there on. `hidden`: linear bounds
-    for the hidden layers, too, where the intervals are not enough.
+    for the hidden layers, too, where the intervals are not enough. `cuts`: of each region only the part where these
+    splits hold counts; `empty`, `b`: where they contradict the intervals, so that no part is left.
     """
 
     def __init__(
-        self, net: Network, region: Stated, parallel: bool, noise: Noise | None = None, hidden: bool = True
-    ) -> None:
+        self, net: Network, region: Stated, parallel: bool, noise: Noise | None = None, hidden: bool = True,
+        cuts: Cuts | None = None,
+    ) -> None:  # fmt: skip
         gamma(max(node.size for node in net.nodes))  # sums of error terms over a node must not be too long, either
-        self.net, self.region, self.parallel, self.noise = net, region, parallel, noise
+        self.net, self.region, self.parallel, self.noise, self.cuts = net, region, parallel, noise, cuts
         low, high = hull(region)
         shape = (len(low), *net.input_shape)
         self.lower, self.upper = [low.reshape(shape)], [high.reshape(shape)]
         self.overflowed = torch.zeros(len(low), dtype=torch.bool, device=low.device)
+        self.empty = torch.zeros_like(self.overflowed)
         if noise is not None:
             self._watch(noise(0, [], self.size(0)))
+        self._clamp(0)
         self.planes: dict[int, Planes] = {}
         self._weights: dict[int, Tensor] = {}  # per node: what |A| costs in error, per unit
         self._offsets: dict[int, tuple[Tensor, Tensor] | None] = {}
@@ -75,7 +81,7 @@ class StrictBounds:
         if relaxed is None:
             low, high = self._affine(i, lows, highs)
         else:
-            self.planes[i] = relaxed.planes(node.op, node.shape, lows, highs, self.parallel)
+            self._relax(i)
             low, high = relaxed.interval(node.op, node.shape, lows, highs)
         if self.noise is not None:
             added = self.noise(i, [self.size(j) for j in node.inputs], torch.maximum(low.abs(), high.abs()))
@@ -94,6 +100,50 @@ class StrictBounds:
         broken = ~(low <= high) | self.overflowed.reshape(-1, *[1] * len(node.shape))
         self.lower.append(torch.where(broken, -torch.inf, low))
         self.upper.append(torch.where(broken, torch.inf, high))
+        self._clamp(i)
+
+    def _relax(self, i: int) -> None:
+        """Lines of node i, on the intervals of its inputs."""
+        node = self.net.nodes[i]
+        lows, highs = [self.lower[j] for j in node.inputs], [self.upper[j] for j in node.inputs]
+        planes = RELAXED[type(node.op)].planes(node.op, node.shape, lows, highs, self.parallel)
+        self.planes[i] = planes if self.cuts is None else self.cuts.tilted(i, planes, lows[0], highs[0])
+
+    def _clamp(self, i: int) -> None:
+        """Cuts the intervals of node i."""
+        if self.cuts is not None and i in self.cuts.splits:
+            self.lower[i], self.upper[i], crossed = self.cuts.clamped(i, self.lower[i], self.upper[i])
+            # The interval is proved and the value of a split is exact: where they contradict, nothing is left.
+            self.empty = self.empty | crossed
+
+    def part(self, of: Tensor, cuts: Cuts) -> StrictBounds:
+        """These bounds on parts of the regions: part k, cut by `cuts`, lies in region `of[k]`.
+
+        All intervals stay what they are on the whole region, but for those of split nodes; only lines on these, and
+        what rounding costs there, are computed again.
+        """
+        alike = bool((of == of[0]).all())
+
+        def taken(t: Tensor) -> Tensor:
+            if len(t) > 1 and not alike:
+                return t[of]
+            return (t if len(t) == 1 else t[of[:1]]).expand(len(of), *t.shape[1:])
+
+        part = copy.copy(self)
+        part.region, part.cuts = self.region.take(of), cuts
+        part.lower, part.upper = ([taken(t) for t in ends] for ends in (self.lower, self.upper))
+        part.overflowed, part.empty = taken(self.overflowed), taken(self.empty)
+        part._added = {i: taken(t) for i, t in self._added.items()}
+        for i in cuts.splits:
+            part._clamp(i)
+        part.planes, part._weights = {}, {i: taken(t) for i, t in self._weights.items()}
+        for i, planes in self.planes.items():
+            if i in cuts.slopes or any(j in cuts.splits for j in self.net.nodes[i].inputs):
+                part._relax(i)
+                part._prepare(i, part._added[i])
+            else:
+                part.planes[i] = planes.map(taken)
+        return part
 
     def _undecided(self, i: int, low: Tensor, high: Tensor) -> Tensor:
         """The entries of node i, given its interval, whose rows are worth carrying back, `b x *shape`."""
@@ -208,15 +258,17 @@ class StrictBounds:
         self,
         i: int,
         rows: Tensor,
-        chosen: Tensor,
+        chosen: Tensor | slice,
         value: Tensor | None = None,
         error: Tensor | None = None,
         intervals: bool = False,
+        others: Mapping[int, Tensor] | None = None,
     ) -> Tensor:
         """Numbers below `value + rows @ z_i` on the whole region, `b x r`; minus infinity where arithmetic failed.
 
         `rows`: `b x r x size`, exact; `chosen`: which inputs of the batch; `value`, `error`: `b x r`, to start with.
-        `intervals`: stop at the first activations and use their intervals instead of their lines.
+        `intervals`: stop at the first activations and use their intervals instead of their lines. `others`: rows over
+        other nodes, up to i, that are added to these.
         """
         net = self.net
         lead = rows.shape[:2]
@@ -233,6 +285,8 @@ class StrictBounds:
                 total.doubt(2 * U * dot(part.abs().flatten(2), self.size(j)[chosen].flatten(1)) + ETA)
             coefficients[j] = part
 
+        for j, other in (others or {}).items():
+            give(j, other)
         while coefficients:
             k = max(coefficients)
             a = coefficients.pop(k)
