@@ -150,7 +150,7 @@ def test_bounds_of_leaves_are_below_what_the_network_does_there(name: str) -> No
 
 def _hold_on_samples(net: Network, sets: InputSet, spec: Specification, leaves: Leaves) -> None:
     work = net.cast(torch.float64)
-    roots = Roots(work, sets, torch.zeros(1, dtype=torch.long), Budget.of(None, torch.device("cpu")))
+    roots = Roots(work, sets, Budget.of(None, torch.device("cpu")))
     leaves = leaves.with_(root=torch.zeros_like(leaves.root))
     carrier = Carrier(work, Neurons(net), roots, leaves, spec.rows[0, leaves.row], spec.offset[0, leaves.row])
     bound = carrier.down(leaves.slope.double() / STEPS, leaves.multiplier.double()).bound
@@ -173,7 +173,7 @@ def test_derivatives_by_slopes_and_multipliers() -> None:
     out = run(net, sets, spec, Limits(leaves=10, steps=2, halve=False))
     (leaves,) = list(out.left[0].values())[:1]
     work = net.cast(torch.float64)
-    roots = Roots(work, sets, torch.zeros(1, dtype=torch.long), Budget.of(None, torch.device("cpu")))
+    roots = Roots(work, sets, Budget.of(None, torch.device("cpu")))
     carrier = Carrier(work, Neurons(net), roots, leaves, spec.rows[0, leaves.row], spec.offset[0, leaves.row])
     generator = torch.Generator().manual_seed(1)
     slope = torch.rand(leaves.slope.shape, dtype=torch.float64, generator=generator).requires_grad_()
@@ -310,7 +310,7 @@ def test_the_climb_keeps_the_best() -> None:
     out = run(net, sets, spec, Limits(leaves=8, steps=1, halve=False))
     (leaves,) = list(out.left[0].values())[:1]
     work, neurons = net.cast(torch.float64), Neurons(net)
-    roots = Roots(work, sets, torch.zeros(1, dtype=torch.long), Budget.of(None, torch.device("cpu")))
+    roots = Roots(work, sets, Budget.of(None, torch.device("cpu")))
 
     def prepare(some: Leaves) -> tuple[Carrier, Tensor]:
         rows, offset = spec.rows[0, some.row], spec.offset[0, some.row]

@@ -15,14 +15,15 @@ from elbowroom.search.branching.carry import Carrier
 from elbowroom.search.branching.choose import Choice, choose
 from elbowroom.search.branching.climb import Climbed, climb
 from elbowroom.search.branching.forest import Forest
-from elbowroom.search.branching.halving import Halving
-from elbowroom.search.branching.leaves import Leaves, joined
+from elbowroom.search.branching.halving import halve
+from elbowroom.search.branching.leaves import Leaves, joined, rank, worst_first
 from elbowroom.search.branching.roots import Neurons, Roots
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.input_set import InputSet
 
 _AT_ONCE = {"cpu": 256, "cuda": 4096}  # leaves that are split in a round
 _BYTES_PER_ENTRY = 64  # of a node, per leaf at work: intervals, lines, coefficients, what is reached
+_STALE = 2  # times as many boxes as leaves: some are of no use any more
 _LONG = 10  # times the steps of other climbs
 FEW_FEATURES = 20  # boxes of so many free features are halved
 
@@ -98,14 +99,13 @@ class Search:
         budget = Budget.of(limits.memory, device)
         batch, self.groups = len(sets.center), spec.n_groups
         self.neurons = Neurons(net)
-        self.roots = Roots(net, sets, torch.arange(batch, device=device), budget)
+        self.roots = Roots(net, sets, budget)
         self.group_rows = [(spec.group == g).nonzero().squeeze(1) for g in range(self.groups)]
         self.forest = Forest()
         fits = budget.total // (4 * _BYTES_PER_ENTRY * sum(node.size for node in net.nodes))
         self.at_once = max(1, min(fits, _AT_ONCE.get(device.type, _AT_ONCE["cpu"])))
         few = sets.is_box and int((sets.radius > 0).flatten(1).sum(1).max()) <= FEW_FEATURES if batch else False
         self.halves_first = few if limits.halve is None else limits.halve and sets.is_box
-        self.halving = Halving(self) if sets.is_box else None
         self.points: list[Tensor | None] = [None] * batch
         self.given_up = torch.zeros(batch, dtype=torch.bool, device=device)
         self.least = sets.center.new_full((batch * self.groups,), torch.inf)
@@ -116,7 +116,7 @@ class Search:
     def rows(self, leaves: Leaves) -> tuple[Tensor, Tensor]:
         """The row and offset of each leaf: `l x k`, `l`."""
         spec = self.spec
-        of = self.roots.of[leaves.root] if len(spec.rows) > 1 else torch.zeros_like(leaves.root)
+        of = leaves.problem // self.groups if len(spec.rows) > 1 else torch.zeros_like(leaves.problem)
         return spec.rows[of, leaves.row], spec.offset[of, leaves.row]
 
     def prepare(self, leaves: Leaves, roots: Roots | None = None) -> tuple[Carrier, Tensor]:
@@ -150,7 +150,7 @@ class Search:
         for i in self.neurons.first:
             j = self.net.nodes[i].inputs[0]
             parts.append((self.roots.upper[j] > -self.roots.lower[j]).flatten(1))
-        device = self.roots.of.device
+        device = self.least.device
         usual = torch.cat(parts, 1) if parts else torch.zeros(len(self.roots), 0, device=device)
         return usual.to(torch.uint8) * 15
 
@@ -209,17 +209,15 @@ class Search:
         alive = (~self.given_up[self.pool.problem // self.groups]).nonzero().squeeze(1)
         if not len(alive):
             return self.pool.take(slice(0, 0))
-        order = alive[_worst_first(self.pool.problem[alive], self.bounds[alive])]
+        order = alive[worst_first(self.pool.problem[alive], self.bounds[alive])]
         # No tree grows past its limit.
-        rank = _rank(self.pool.problem[order])
-        order = order[rank < self.limits.leaves - self.count[self.pool.problem[order]]]
-        order = order[torch.argsort(_rank(self.pool.problem[order]), stable=True)][: self.at_once]
-        leaves = self.pool.take(order).trimmed()
+        order = order[rank(self.pool.problem[order]) < self.limits.leaves - self.count[self.pool.problem[order]]]
+        order = order[torch.argsort(rank(self.pool.problem[order]), stable=True)][: self.at_once]
+        if self.halves_first:
+            order = self._with_their_box(order, alive)
+        leaves, bounds = self.pool.take(order).trimmed(), self.bounds[order]
         keep = torch.ones(len(self.pool), dtype=torch.bool, device=order.device)
-        if self.halves_first and self.halving is not None:
-            sides, found = self.halving.split(leaves)
-        else:
-            sides, found = self._split_neurons(leaves)
+        sides, found = halve(self, leaves, bounds) if self.halves_first else self._split_neurons(leaves)
         if not bool(found.all()):
             sides, found = self._last_resort(leaves, sides, found)
         # What cannot be split any more stays, and its input is given up.
@@ -228,7 +226,24 @@ class Search:
         self.pool, self.bounds = self.pool.take(keep), self.bounds[keep]
         split = leaves.problem[found]
         self.count.index_add_(0, split, torch.ones_like(split))
-        return sides
+        return self._with_fewer_roots(sides)
+
+    def _with_their_box(self, order: Tensor, alive: Tensor) -> Tensor:
+        """All leaves of the boxes that these leaves are of, as far as their trees may grow."""
+        wanted = torch.zeros(len(self.roots), dtype=torch.bool, device=order.device)
+        wanted[self.pool.root[order]] = True
+        found = alive[wanted[self.pool.root[alive]]]
+        problem = self.pool.problem[found]
+        return found[rank(problem) < self.limits.leaves - self.count[problem]]
+
+    def _with_fewer_roots(self, sides: Leaves) -> Leaves:
+        """Lets go of boxes that no leaf is left of, where there are many."""
+        used = torch.cat([self.pool.root, sides.root])
+        if len(self.roots) <= _STALE * len(used):
+            return sides
+        place = self.roots.kept(used)
+        self.pool = self.pool.with_(root=place[self.pool.root])
+        return sides.with_(root=place[sides.root])
 
     def _split_neurons(self, leaves: Leaves) -> tuple[Leaves, Tensor]:
         choice = choose(self.prepare, leaves, self.limits.candidates)
@@ -246,18 +261,18 @@ class Search:
         done = leaves.problem[stuck[climbed.proved]]
         self.count.index_add_(0, done, -torch.ones_like(done))  # they are not split, after all
         rest = stuck[~climbed.proved]
-        if self.halving is None or not len(rest):
+        if self.halves_first or not self.roots.sets.is_box or not len(rest):
             return sides, found
-        more, halved = self.halving.split(climbed.leaves.take(~climbed.proved))
+        more, halved = halve(self, climbed.leaves.take(~climbed.proved), climbed.bound[~climbed.proved])
         found[rest[halved]] = True
         return joined([sides, more]), found
 
-    def grown(self, leaves: Leaves, choice: Choice) -> Leaves:
-        """The sides of leaves, with the best rows of their groups."""
+    def grown(self, leaves: Leaves, choice: Choice, root: Tensor | None = None) -> Leaves:
+        """The sides of leaves, with the best rows of their groups. `root`: where they have own boxes, `2 l`."""
         sides = self.forest.split(leaves, choice)
-        return self.best_rows(sides)
+        return self._best_rows(sides if root is None else sides.with_(root=root))
 
-    def best_rows(self, leaves: Leaves) -> Leaves:
+    def _best_rows(self, leaves: Leaves) -> Leaves:
         """Of groups with several rows, the one with the best bound."""
         if all(len(m) == 1 for m in self.group_rows):
             return leaves
@@ -293,19 +308,3 @@ class Search:
         return Outcome(
             ~failed.reshape(shape), self.least.reshape(shape), trees, self.points, self.count.reshape(shape), left
         )
-
-
-def _worst_first(problem: Tensor, bound: Tensor) -> Tensor:
-    """The order by problem, and within by bound."""
-    by_bound = torch.argsort(bound, stable=True)
-    return by_bound[torch.argsort(problem[by_bound], stable=True)]
-
-
-def _rank(problem: Tensor) -> Tensor:
-    """How many of the same problem stand before each, `l`; those of a problem in any order."""
-    order = torch.argsort(problem, stable=True)
-    sorted_ = problem[order]
-    first = torch.searchsorted(sorted_, sorted_)
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(order), device=order.device) - first
-    return rank

@@ -80,6 +80,7 @@ class Leaves:
         return joined([side(-1.0, multiplier[0]), side(1.0, multiplier[1])])
 
 
+_LARGEST = 60000.0  # multipliers: half precision ends at 65504
 _PATH = ("node", "entry", "value", "sign", "multiplier")
 
 
@@ -111,4 +112,17 @@ def rounded_multipliers(multiplier: Tensor) -> Tensor:
     return multiplier.clamp_max(_LARGEST).half().to(multiplier.dtype)
 
 
-_LARGEST = 60000.0
+def worst_first(problem: Tensor, bound: Tensor) -> Tensor:
+    """The order by problem (or anything numbered), and within by bound; all `l`."""
+    by_bound = torch.argsort(bound, stable=True)
+    return by_bound[torch.argsort(problem[by_bound], stable=True)]
+
+
+def rank(problem: Tensor) -> Tensor:
+    """How many of the same problem stand before each, `l`; those of a problem in any order."""
+    order = torch.argsort(problem, stable=True)
+    sorted_ = problem[order]
+    first = torch.searchsorted(sorted_, sorted_)
+    found = torch.empty_like(order)
+    found[order] = torch.arange(len(order), device=order.device) - first
+    return found

@@ -23,15 +23,15 @@ _SLACK = 16  # roundings, of all that a row adds up, by which a bound must be po
 class Roots:
     """Sets of inputs, `m` of them, and what is known of every node that is not affine on them.
 
-    `sets`: the sets. `of`: which input of the batch each is a part of, `m`. `lower[j]`, `upper[j]`: bounds of node j,
+    `sets`: the sets. `lower[j]`, `upper[j]`: bounds of node j,
     `m x *shape`, for nodes that feed one that is not affine; `values[j]`: of these, of those that are not affine, and
     of the output, at the sets' centres. `size`: the largest magnitude of every output, `m x k`.
     """
 
-    def __init__(self, net: Network, sets: InputSet, of: Tensor, budget: Budget) -> None:
+    def __init__(self, net: Network, sets: InputSet, budget: Budget) -> None:
         self.net, self.budget = net, budget
-        self.sets, self.of = sets, of
-        found = Propagation(net, sets, method_named(METHOD), budget, bound_outputs=False)
+        self.sets = sets
+        found = Propagation(net, sets, method_named(METHOD), budget, bound_outputs=False, skip_inactive=True)
         last = len(net.nodes) - 1
         self.lower = {j: found.lower[j] for j in net.preactivations}
         self.upper = {j: found.upper[j] for j in net.preactivations}
@@ -40,7 +40,7 @@ class Roots:
         self._found: Propagation | None = found
 
     def __len__(self) -> int:
-        return len(self.of)
+        return len(self.size)
 
     def rows(self, spec: Specification) -> Tensor:
         """Bounds of a specification's rows before anything is split, `m x t`; once, since what it needs is let go."""
@@ -58,19 +58,18 @@ class Roots:
         first = len(self)
         center, radius = (torch.cat([getattr(r.sets, name) for r in (self, other)]) for name in ("center", "radius"))
         self.sets = replace(self.sets, center=center, radius=radius)
-        self.of = torch.cat([self.of, other.of])
         self.size = torch.cat([self.size, other.size])
         for (table, j), (more, _) in zip(self.tensors(), other.tensors()):
             table[j] = torch.cat([table[j], more[j]])
-        return torch.arange(first, len(self), device=self.of.device)
+        return torch.arange(first, len(self), device=self.size.device)
 
     def kept(self, used: Tensor) -> Tensor:
         """Lets go of the sets that are not among `used`; where each set now is, `m` before."""
-        wanted = torch.zeros(len(self), dtype=torch.bool, device=self.of.device)
+        wanted = torch.zeros(len(self), dtype=torch.bool, device=self.size.device)
         wanted[used] = True
         place = torch.cumsum(wanted, 0) - 1
         self.sets = replace(self.sets, center=self.sets.center[wanted], radius=self.sets.radius[wanted])
-        self.of, self.size = self.of[wanted], self.size[wanted]
+        self.size = self.size[wanted]
         for table, j in self.tensors():
             table[j] = table[j][wanted]
         return place
