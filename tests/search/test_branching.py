@@ -14,12 +14,13 @@ from elbowroom.claim.tree import EMPTY, STEPS, Leaf, Tree
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.search.bounds.methods import method_named
-from elbowroom.search.bounds.propagate import Propagation
+from elbowroom.search.bounds.propagate import Propagation, margins_of
 from elbowroom.search.branching.carry import Carrier
 from elbowroom.search.branching.climb import climb
 from elbowroom.search.branching.engine import Limits, Outcome, prove
 from elbowroom.search.branching.leaves import Leaves
 from elbowroom.search.branching.roots import Neurons, Roots
+from elbowroom.search.branching.scaling import largest_scalings, scaled_boxes
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.input_set import InputSet
 from support import ACTIVATIONS, mlp, normal
@@ -319,3 +320,67 @@ def test_the_climb_keeps_the_best() -> None:
     before, after = climb(prepare, leaves, 0), climb(prepare, leaves, 30)
     assert bool((after.bound > before.bound).all())
     torch.testing.assert_close(climb(prepare, after.leaves, 0).bound, after.bound)
+
+
+# --- trees as starts, and scalings
+
+
+def test_a_tree_starts_the_search_on_a_larger_box() -> None:
+    for seed in (1, 4, 7):
+        for halve in (False, True):
+            net, sets, spec, _ = problem(seed, [4, 12, 12, 3], 0.9)
+            limits = Limits(leaves=400, halve=halve)
+            first = run(net, sets, spec, limits)
+            larger = InputSet(sets.center, sets.radius * 1.05)
+            again = prove(net, larger, spec, limits, first.trees)
+            assert bool(again.proved.all()) and first.trees[0]
+            for g, tree in again.trees[0].items():
+                bounds = [
+                    slow_bound(net, larger, spec, tree, leaf, k)
+                    for k, leaf in enumerate(tree.leaves())
+                    if leaf.row != EMPTY
+                ]
+                assert min(bounds) == pytest.approx(float(again.bound[0, g]), rel=1e-6, abs=1e-9)
+                old = first.trees[0].get(g)
+                if old is not None:
+                    assert int(tree.node[0]) == int(old.node[0]) and int(tree.entry[0]) == int(old.entry[0])
+
+
+@pytest.mark.parametrize("halve", [False, True])
+def test_scalings_lie_between_what_is_proved_and_what_is_broken(halve: bool) -> None:
+    rng = np.random.default_rng(0)
+    net = mlp(rng, [3, 16, 16, 3])
+    x = normal(rng, 6, 3)
+    spec = label_stays(net.decide(net(x)), 3)
+    radius = torch.full((6, 3), 0.1, dtype=torch.float64)
+    for _ in range(60):
+        proved = (margins_of("adaptive")(net, InputSet(x, radius), spec) > 0).all(1)
+        radius[~proved] *= 0.9
+    at = scaled_boxes(x, x - radius, x + radius, x - 0.5, x + 0.5, torch.float64)
+    found = largest_scalings(net, at, 6, spec, Limits(300, halve=halve))
+    assert bool((found.factor >= 1).all()) and bool((found.factor <= found.failed).all())
+    assert bool((found.factor < found.reach).all())
+    assert float(found.factor.max()) > 1
+    for k in range(6):
+        index = torch.tensor([k])
+        sets = at(index, found.factor[index])
+        lower, upper = corners(sets)
+        points = lower + torch.rand(2000, 3, dtype=torch.float64) * (upper - lower)
+        assert bool((spec.part(index).margins(net(points)) > 0).all())
+        assert (found.trees[k] is None) == (float(found.factor[k]) == 1)
+        for tree in (found.trees[k] or {}).values():
+            for n, leaf in enumerate(tree.leaves()):
+                assert leaf.row == EMPTY or slow_bound(net, sets, spec.part(index), tree, leaf, n) > 0
+        point = found.points[k]
+        if point is not None:
+            lower, upper = corners(at(index, found.reach[index]))
+            assert bool(((point >= lower[0] - 1e-9) & (point <= upper[0] + 1e-9)).all())
+            assert float(spec.part(index).margins(net(point[None])).min()) <= 0
+
+
+def test_without_time_nothing_is_lost() -> None:
+    net, sets, spec, x = problem(1, [4, 12, 12, 3], 0.3)
+    far = torch.full_like(x, torch.inf)
+    at = scaled_boxes(x, *corners(sets), -far, far, torch.float64)
+    found = largest_scalings(net, at, 1, spec, Limits(seconds=0.0))
+    assert found.factor.tolist() == [1.0] and found.trees == [None]

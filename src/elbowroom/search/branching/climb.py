@@ -29,14 +29,20 @@ Prepare = Callable[[Leaves], tuple[Carrier, Tensor]]
 
 @dataclass
 class Climbed:
-    """What was reached: `leaves` with their slopes and multipliers as stored; `bound`, `l`; `proved`, `l`; `used`,
-    `l x u`: the ReLUs whose slopes matter to the bound; `point`, `l x *input_shape`: where it was attained."""
+    """What was reached: `leaves` with their slopes and multipliers as stored; `bound`, `l`; `proved`, `l`; `empty`,
+    `l`: leaves without any point, by their intervals alone; `used`, `l x u`: the ReLUs whose slopes matter to the
+    bound; `point`, `l x *input_shape`: where it was attained."""
 
     leaves: Leaves
     bound: Tensor
     proved: Tensor
+    empty: Tensor
     used: Tensor
     point: Tensor
+
+    def take(self, index: Tensor) -> Climbed:
+        rest = (self.bound, self.proved, self.empty, self.used, self.point)
+        return Climbed(self.leaves.take(index), *(t[index] for t in rest))
 
 
 class _Ascent:
@@ -77,6 +83,7 @@ def climb(prepare: Prepare, leaves: Leaves, steps: int) -> Climbed:
         leaves.with_(slope=leaves.slope.clone(), multiplier=leaves.multiplier.clone()),
         torch.full_like(need, -torch.inf),
         carrier.empty.clone(),
+        carrier.empty,
         torch.zeros_like(leaves.slope, dtype=torch.bool),
         carrier.sets.center.clone(),
     )

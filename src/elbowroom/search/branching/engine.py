@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -17,6 +18,7 @@ from elbowroom.search.branching.climb import Climbed, climb
 from elbowroom.search.branching.forest import Forest
 from elbowroom.search.branching.halving import halve
 from elbowroom.search.branching.leaves import Leaves, joined, rank, worst_first
+from elbowroom.search.branching.planting import planted, with_own_boxes
 from elbowroom.search.branching.roots import Neurons, Roots
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.input_set import InputSet
@@ -71,7 +73,13 @@ class Outcome:
     left: list[dict[int, Leaves]] = field(default_factory=list)
 
 
-def prove(net: Network, sets: InputSet, spec: Specification, limits: Limits | None = None) -> Outcome:
+def prove(
+    net: Network,
+    sets: InputSet,
+    spec: Specification,
+    limits: Limits | None = None,
+    start: Sequence[Mapping[int, Tree]] | None = None,
+) -> Outcome:
     """Tries to prove every group of a specification on every set of inputs, by splitting where plain bounds fail.
 
     An input is given up as a whole when one of its groups is: at a counterexample, or at a limit.
@@ -81,12 +89,13 @@ def prove(net: Network, sets: InputSet, spec: Specification, limits: Limits | No
         sets: The regions, likewise.
         spec: What must hold, likewise.
         limits: What may be spent.
+        start: Per input, by group: trees to begin with, found on other sets.
 
     Returns:
         What was proved, by which trees.
     """
     with torch.no_grad():
-        return Search(net, sets, spec, limits or Limits()).run()
+        return Search(net, sets, spec, limits or Limits()).run(start)
 
 
 class Search:
@@ -144,6 +153,21 @@ class Search:
         input_ = problem // self.groups
         return Leaves.whole(problem, input_, row, self._usual_slopes()[input_])
 
+    def _planted(self, work: Leaves, start: Sequence[Mapping[int, Tree]]) -> Leaves:
+        """The leaves of trees in place of the leaves that nothing has split yet, where there are trees."""
+        parts, whole = [work.take(slice(0, 0))], []
+        for k, (problem, row) in enumerate(zip(work.problem.tolist(), work.row.tolist())):
+            input_, group = divmod(problem, self.groups)
+            tree = start[input_].get(group)
+            if tree is None or tree.n_leaves > self.limits.leaves:
+                whole.append(k)
+                continue
+            self.forest.trees[problem], leaves = planted(tree, self.neurons, problem, input_, row, work.slope[k])
+            self.count[problem] = len(leaves)
+            parts.append(leaves)
+        leaves = with_own_boxes(self.roots, joined(parts))
+        return joined([leaves, work.take(torch.tensor(whole, dtype=torch.long, device=work.problem.device))])
+
     def _usual_slopes(self) -> Tensor:
         """Those of the plain lines, `b x u`."""
         parts = []
@@ -156,8 +180,10 @@ class Search:
 
     # --- rounds
 
-    def run(self) -> Outcome:
+    def run(self, start: Sequence[Mapping[int, Tree]] | None = None) -> Outcome:
         work = self._first()
+        if start is not None:
+            work = self._planted(work, start)
         self.pool, self.bounds = work.take(slice(0, 0)), self.least[:0]
         while len(work):
             self._bound(work)
@@ -179,11 +205,10 @@ class Search:
             self._look_at(climbed.point[~done], rest)
 
     def _finish(self, climbed: Climbed, done: Tensor) -> None:
-        leaves, bound = climbed.leaves.take(done), climbed.bound[done]
-        empty = self.prepare(leaves)[0].empty if len(leaves) else done[:0]
-        bound = torch.where(empty, torch.inf, bound)
-        self.least.scatter_reduce_(0, leaves.problem, bound, "amin")
-        self.forest.finish(Climbed(leaves, bound, done, climbed.used[done], climbed.point[done]), empty)
+        climbed = climbed.take(done)
+        bound = torch.where(climbed.empty, torch.inf, climbed.bound)
+        self.least.scatter_reduce_(0, climbed.leaves.problem, bound, "amin")
+        self.forest.finish(climbed)
 
     def _look_at(self, points: Tensor, leaves: Leaves) -> None:
         """Points where bounds were attained may be counterexamples."""

@@ -78,10 +78,10 @@ class Forest:
         first = torch.tensor(low, dtype=torch.long, device=leaves.place.device)
         return sides.with_(place=torch.cat([first, first + 1]))
 
-    def finish(self, climbed: Climbed, empty: torch.Tensor) -> None:
-        """Notes what was proved. `empty`, `l`: leaves without a point by their intervals alone."""
+    def finish(self, climbed: Climbed) -> None:
+        """Notes what was proved."""
         leaves = climbed.leaves
-        columns = (leaves.problem, leaves.place, torch.where(empty, EMPTY, leaves.row), leaves.depth)
+        columns = (leaves.problem, leaves.place, torch.where(climbed.empty, EMPTY, leaves.row), leaves.depth)
         numbers = zip(*(t.tolist() for t in columns))
         multiplier = leaves.multiplier.double().cpu().numpy()
         slope, used = leaves.slope.cpu().numpy(), climbed.used.cpu().numpy()
