@@ -15,6 +15,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.bounds.propagate import Propagation, margins_of
+from elbowroom.search.branching.binding import binding
 from elbowroom.search.branching.carry import Carrier
 from elbowroom.search.branching.climb import climb
 from elbowroom.search.branching.engine import Limits, Outcome, prove
@@ -384,3 +385,24 @@ def test_without_time_nothing_is_lost() -> None:
     at = scaled_boxes(x, *corners(sets), -far, far, torch.float64)
     found = largest_scalings(net, at, 1, spec, Limits(seconds=0.0))
     assert found.factor.tolist() == [1.0] and found.trees == [None]
+
+
+@pytest.mark.parametrize("halve", [False, True])
+def test_what_binds_and_how_it_changes(halve: bool) -> None:
+    """Derivatives by centre and radius are those of the worst leaf's bound, by differences."""
+    net, sets, spec, _ = problem(4, [4, 12, 12, 3], 0.9)
+    limits = Limits(leaves=400, halve=halve)
+    out = run(net, sets, spec, limits)
+    found = binding(net, sets, spec, out.trees, limits=limits)
+    assert found.group.tolist() == [0, 1]
+    torch.testing.assert_close(found.bound.reshape(1, -1), out.bound)
+    generator = torch.Generator().manual_seed(0)
+    step = 1e-7
+    for _ in range(5):
+        c, r = (torch.randn(1, 4, dtype=torch.float64, generator=generator) for _ in range(2))
+        moved = [
+            binding(net, InputSet(sets.center + s * c, sets.radius + s * r), spec, out.trees, limits=limits).bound
+            for s in (-step, step)
+        ]
+        slope = (moved[1] - moved[0]) / (2 * step)
+        torch.testing.assert_close((found.by_center * c + found.by_radius * r).sum(1), slope, rtol=1e-3, atol=1e-4)

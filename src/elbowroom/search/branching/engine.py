@@ -134,8 +134,8 @@ class Search:
         carrier = Carrier(self.net, self.neurons, roots, leaves, rows, offset)
         return carrier, roots.room(leaves.root, rows, offset)
 
-    def _first(self) -> Leaves:
-        """The leaves to begin with: groups that the plain bounds do not prove, their best rows."""
+    def first(self, every: bool = False) -> Leaves:
+        """The leaves to begin with: groups that the plain bounds do not prove (or `every` one), their best rows."""
         bounds = self.roots.rows(self.spec)
         problems, rows = [], []
         for g, members in enumerate(self.group_rows):
@@ -147,13 +147,14 @@ class Search:
             room = self.roots.room(input_, self.spec.rows[of, row], self.spec.offset[of, row])
             open_ = ~(best > room)
             self.least[problem] = torch.where(open_, torch.inf, best)
+            open_ = open_ | every
             problems.append(problem[open_])
             rows.append(row[open_])
         problem, row = torch.cat(problems), torch.cat(rows)
         input_ = problem // self.groups
         return Leaves.whole(problem, input_, row, self._usual_slopes()[input_])
 
-    def _planted(self, work: Leaves, start: Sequence[Mapping[int, Tree]]) -> Leaves:
+    def planted(self, work: Leaves, start: Sequence[Mapping[int, Tree]]) -> Leaves:
         """The leaves of trees in place of the leaves that nothing has split yet, where there are trees."""
         parts, whole = [work.take(slice(0, 0))], []
         for k, (problem, row) in enumerate(zip(work.problem.tolist(), work.row.tolist())):
@@ -181,9 +182,9 @@ class Search:
     # --- rounds
 
     def run(self, start: Sequence[Mapping[int, Tree]] | None = None) -> Outcome:
-        work = self._first()
+        work = self.first()
         if start is not None:
-            work = self._planted(work, start)
+            work = self.planted(work, start)
         self.pool, self.bounds = work.take(slice(0, 0)), self.least[:0]
         while len(work):
             self._bound(work)

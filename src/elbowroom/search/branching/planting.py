@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -68,22 +66,24 @@ def with_own_boxes(roots: Roots, leaves: Leaves) -> Leaves:
     if not len(split):
         return leaves
     some = leaves.take(split)
-    sets, shape = roots.sets, roots.sets.center.shape[1:]
-    center, radius = (t[some.root].flatten(1) for t in (sets.center, sets.radius))
-    lower, upper = center - radius, center + radius
-    for d in range(some.node.shape[1]):
-        here, at = some.node[:, d] == 0, some.entry[:, d : d + 1].clamp_min(0)
-        at = torch.where(here[:, None], at, 0)
-        value = some.value[:, d : d + 1].to(lower.dtype)
-        high, low = (here & (some.sign[:, d] == s) for s in (1, -1))
+    shape = roots.sets.center.shape[1:]
+    center, radius = (t[some.root].flatten(1) for t in (roots.sets.center, roots.sets.radius))
+    corners = torch.cat(cut_corners(center - radius, center + radius, some), 1)
+    both, inverse = corners.unique(dim=0, return_inverse=True)
+    boxes = InputSet.box(*(t.reshape(-1, *shape) for t in both.chunk(2, 1)))
+    root = leaves.root.clone()
+    root[split] = roots.add(Roots(roots.net, boxes, roots.budget))[inverse]
+    return leaves.with_(root=root)
+
+
+def cut_corners(lower: Tensor, upper: Tensor, leaves: Leaves) -> tuple[Tensor, Tensor]:
+    """What the leaves' splits of the input leave of boxes, by their corners, `l x n` each."""
+    for d in range(leaves.node.shape[1]):
+        here = leaves.node[:, d] == 0
+        at = torch.where(here, leaves.entry[:, d], 0)[:, None]
+        value = leaves.value[:, d : d + 1].to(lower.dtype)
+        high, low = (here & (leaves.sign[:, d] == s) for s in (1, -1))
         raised, lowered = torch.maximum(lower.gather(1, at), value), torch.minimum(upper.gather(1, at), value)
         lower = torch.where(high[:, None], lower.scatter(1, at, raised), lower)
         upper = torch.where(low[:, None], upper.scatter(1, at, lowered), upper)
-    upper = torch.maximum(lower, upper)
-    both, inverse = torch.cat([lower, upper], 1).unique(dim=0, return_inverse=True)
-    low, high = (t.reshape(-1, *shape) for t in both.chunk(2, 1))
-    box = InputSet.box(low, high)
-    numbers = roots.add(Roots(roots.net, replace(sets, center=box.center, radius=box.radius), roots.budget))
-    root = leaves.root.clone()
-    root[split] = numbers[inverse]
-    return leaves.with_(root=root)
+    return lower, torch.maximum(lower, upper)

@@ -25,8 +25,8 @@ _FIRST = 1.15  # the first factor tried
 _FARTHEST = 1.5  # from one factor to the next, at most
 _USED = 0.6  # of the leaves that there may be: what a factor is chosen for
 _STARTS, _STEPS = 8, 30  # of the attack
-_ATTACKS = 12  # factors that are attacked
-_NEARER = 0.9  # times the factor of a counterexample: where the next is looked for
+_ATTACKS, _NEAR = 14, 1.02  # factors that are attacked, and how close they come to each other
+_SHARE_OF_TIME = 0.5  # that is left: for one factor
 _LIMIT = 64.0  # no factor beyond
 
 # From the numbers of some inputs, `m`, and their factors, `m` in float64, to their regions.
@@ -119,26 +119,23 @@ class _Scaling:
     # --- attacks
 
     def attack(self) -> None:
-        """Looks for counterexamples, nearer and nearer; of boxes."""
+        """Looks for counterexamples, farther and farther until there is one, then nearer and nearer; of boxes."""
         found = self.found
         every = torch.arange(len(found.factor), device=self.device)
-        factor = torch.full_like(found.factor, 2.0)
+        held, factor = torch.ones_like(found.factor), torch.full_like(found.factor, 2.0)
         for _ in range(_ATTACKS):
             sets = self.at(every, factor[every])
-            if not sets.is_box:
+            if not sets.is_box or not len(every):
                 return
             points, broken = self._descend(sets, every)
             for k, point in zip(every[broken].tolist(), points[broken]):
                 found.points[k] = point
             found.reach[every[broken]] = factor[every[broken]]
-            nearer = torch.where(broken, factor[every] * _NEARER, factor[every] * 1.5)
-            known = found.reach[every] < torch.inf
-            # Once broken, nearer until it holds; before, farther until it is broken.
-            going = torch.where(known, broken, nearer < _LIMIT) & (nearer > 1)
-            factor[every] = nearer
-            every = every[going]
-            if not len(every):
-                return
+            held[every[~broken]] = factor[every[~broken]]
+            known = found.reach < torch.inf
+            factor = torch.where(known, (held * found.reach).sqrt(), factor * 1.5)
+            going = torch.where(known, found.reach > _NEAR * held, factor < _LIMIT)
+            every = every[going[every]]
 
     def _descend(self, sets: InputSet, index: Tensor) -> tuple[Tensor, Tensor]:
         """The lowest points met, `m x *input_shape`, and whether they are counterexamples, `m`."""
@@ -173,7 +170,8 @@ class _Scaling:
         found = self.found
         factor = self._next()[index]
         start = [found.trees[k] or {} for k in index.tolist()]
-        limits = replace(self.limits, seconds=self.deadline - time.monotonic())
+        # Not all of the time that is left: were this lost, all were.
+        limits = replace(self.limits, seconds=_SHARE_OF_TIME * (self.deadline - time.monotonic()))
         out = prove(self.net, self.at(index, factor), self.spec.part(index), limits, start)
         proved = out.proved.all(1)
         self._note(index[proved], factor[proved], out, proved)
