@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def slow_bound(net: Network, sets: InputSet, spec: Specification, tree: Tree, le
         for d, split in enumerate(leaf.path):
             if split.node == i:
                 sign, beta = (1 if split.high else -1), float(tree.multipliers[leaf.first + d])
-                assert beta >= 0 and beta == float(np.float16(beta))
+                assert beta >= 0 and math.frexp(beta)[0] * 2**11 % 1 == 0  # half precision holds it
                 a[split.entry] -= beta * sign
                 constant += beta * sign * split.value
         op = net.nodes[i].op
@@ -198,6 +199,17 @@ def test_splitting_every_neuron_decides_tiny_networks() -> None:
         out = run(net, sets, spec, Limits(leaves=4096, halve=False))
         assert bool(out.proved.all()) == (float(least) > 0), (seed, float(least), out.leaves, out.bound)
         assert float(out.bound.min()) <= float(least) + 1e-9
+
+
+def test_units_do_not_matter() -> None:
+    """Margins and inputs in other units, by powers of 2: the same trees."""
+    net, sets, spec, _ = problem(1, [4, 12, 12, 3])
+    first = run(net, sets, spec)
+    for unit in (2.0**-40, 2.0**30):
+        scaled = Specification(spec.rows * unit, spec.offset, spec.group)
+        again = run(net, sets, scaled)
+        torch.testing.assert_close(again.bound, first.bound * unit, rtol=1e-9, atol=0)
+        assert torch.equal(again.leaves, first.leaves)
 
 
 def test_a_broken_box_is_given_up_with_the_point() -> None:

@@ -19,6 +19,7 @@ from elbowroom.search.branching.leaves import Leaves, rounded_multipliers, round
 
 _SLOPE_STEP, _MULTIPLIER_STEP, _LAST = 0.25, 0.25, 0.15  # first lengths; the last one's share of them
 _FORGET, _FORGET_SQUARE = 0.8, 0.98
+_LARGEST = 2.0**14  # of multipliers, in their unit: what is stored has so many binades to spare
 _PATIENCE = 4  # steps before a leaf may be called hopeless
 _HOPE = 1.0  # times its gain of the last step, for each that is left
 _FEWER = 0.7  # of the leaves left: then the others are taken out of the work
@@ -64,7 +65,7 @@ class _Ascent:
         # In proportion, where they have grown: a leaf that is nearly empty needs large ones.
         length = _MULTIPLIER_STEP * decay * torch.maximum(self.unit, self.multiplier)
         self.multiplier += length * self._direction(2, by_multiplier, t)
-        self.multiplier.clamp_(min=0)
+        torch.minimum(self.multiplier.clamp_(min=0), _LARGEST * self.unit, out=self.multiplier)
 
     def _direction(self, k: int, gradient: Tensor, t: int) -> Tensor:
         mean, square = self.moments[k], self.moments[k + 1]

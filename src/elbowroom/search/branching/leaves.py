@@ -80,7 +80,7 @@ class Leaves:
         return joined([side(-1.0, multiplier[0]), side(1.0, multiplier[1])])
 
 
-_LARGEST = 60000.0  # multipliers: half precision ends at 65504
+_BITS = 2.0**11  # what half precision tells apart between a power of 2 and the next
 _PATH = ("node", "entry", "value", "sign", "multiplier")
 
 
@@ -108,8 +108,9 @@ def rounded_slopes(slope: Tensor) -> Tensor:
 
 
 def rounded_multipliers(multiplier: Tensor) -> Tensor:
-    """Multipliers as they come back from storage: half precision, finite."""
-    return multiplier.clamp_max(_LARGEST).half().to(multiplier.dtype)
+    """Multipliers as they come back from storage: with the 11 bits of half precision, in any unit."""
+    mantissa, exponent = torch.frexp(multiplier)
+    return torch.ldexp((mantissa * _BITS).round() / _BITS, exponent)
 
 
 def worst_first(problem: Tensor, bound: Tensor) -> Tensor:
