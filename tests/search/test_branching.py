@@ -418,3 +418,20 @@ def test_what_binds_and_how_it_changes(halve: bool) -> None:
         ]
         slope = (moved[1] - moved[0]) / (2 * step)
         torch.testing.assert_close((found.by_center * c + found.by_radius * r).sum(1), slope, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("halve", [False, True])
+def test_what_overflows_is_not_proved_and_ends(halve: bool) -> None:
+    rng = np.random.default_rng(0)
+    huge = mlp(rng, [3, 6, 6, 2], gain=1e30).cast(torch.float32)
+    x = normal(rng, 2, 3).float()
+    spec = label_stays(huge.decide(huge.values(x)[-1].nan_to_num()), 2).cast(torch.float32, "cpu")
+    out = prove(huge, InputSet(x, torch.full_like(x, 1e10)), spec, Limits(leaves=20, steps=3, halve=halve))
+    assert not bool(out.proved.any())
+
+
+def test_no_inputs() -> None:
+    net, sets, spec, _ = problem(1, [4, 12, 12, 3])
+    none = torch.zeros(0, dtype=torch.long)
+    out = run(net, sets.part(0, 0), spec.part(none))
+    assert out.proved.shape == (0, 2) and out.trees == []
