@@ -203,7 +203,9 @@ class _Scaling:
         end = torch.minimum(found.failed, found.reach)
         gap = (end / found.factor).log()
         step = torch.minimum(torch.maximum(step, 0.3 * torch.where(gap.isfinite(), gap, 0.0)), 0.6 * gap)
-        return found.factor * step.exp()
+        # Where nothing was proved yet, farther back: each failure costs all the leaves there may be.
+        lost = (found.factor == 1) & found.failed.isfinite()
+        return found.factor * torch.where(lost, 0.35 * gap, step).exp()
 
 
 def scaled_boxes(x: Tensor, lower: Tensor, upper: Tensor, low: Tensor, high: Tensor, dtype: torch.dtype) -> At:
