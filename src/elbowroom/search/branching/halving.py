@@ -1,0 +1,61 @@
+"""Splits of the input: boxes of few free features are halved, and bounded anew.
+
+A box is halved for all groups at once: its halves' bounds serve them all. It is halved across the feature that costs
+its worst leaf most, by the derivative of that leaf's bound, hidden bounds included. (Trying every feature gives trees
+that are hardly smaller.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from elbowroom.search.branching.choose import Choice
+from elbowroom.search.branching.derivative import by_set
+from elbowroom.search.branching.leaves import Leaves, worst_first
+from elbowroom.search.branching.roots import Roots
+from elbowroom.search.regions.input_set import InputSet
+
+if TYPE_CHECKING:
+    from elbowroom.search.branching.engine import Search
+
+
+def halve(search: Search, leaves: Leaves, bounds: Tensor) -> tuple[Leaves, Tensor]:
+    """The sides of the leaves whose boxes can be halved, and which these are, `l`. `bounds`: the leaves', `l`."""
+    roots = search.roots
+    root, box = leaves.root.unique(return_inverse=True)
+    order = worst_first(box, bounds)
+    worst = order[torch.searchsorted(box[order], torch.arange(len(root), device=root.device))]
+    across, cut = _across(search, leaves.take(worst))
+    found = (across >= 0)[box]
+    halves = _halves(roots, root, across.clamp_min(0), cut)
+    first = roots.add(halves)
+    leaves, box = leaves.take(found), box[found]
+    none = torch.zeros_like(bounds[found])
+    choice = Choice(torch.zeros_like(box), across[box], cut[box].double(), none, none, torch.ones_like(box).bool())
+    sides = search.grown(leaves, choice, torch.cat([first[box], first[len(root) + box]]))
+    return sides, found
+
+
+def _across(search: Search, leaves: Leaves) -> tuple[Tensor, Tensor]:
+    """Across which feature each leaf's box is to be halved (-1: there is no number between its ends), and where."""
+    sets = search.roots.sets
+    center, radius = (t[leaves.root].flatten(1) for t in (sets.center, sets.radius))
+    divisible = (center - radius < center) & (center < center + radius)
+    share = (by_set(search, leaves)[1].flatten(1) * radius).abs()
+    # Where no feature has a share, as where bounds overflowed: the widest.
+    share = torch.where((share * divisible).amax(1, keepdim=True) > 0, share, radius)
+    most, across = torch.where(divisible, share, -1.0).max(1)
+    return torch.where(most >= 0, across, -1), center.gather(1, across[:, None]).squeeze(1)
+
+
+def _halves(roots: Roots, root: Tensor, across: Tensor, cut: Tensor) -> Roots:
+    """Bounds on the low halves of boxes, then on the high ones: `2 m`."""
+    sets, shape = roots.sets, roots.sets.center.shape[1:]
+    center, radius = (t[root].flatten(1) for t in (sets.center, sets.radius))
+    lower, upper = center - radius, center + radius
+    at, cut = across[:, None], cut[:, None]
+    corners = torch.cat([lower, lower.scatter(1, at, cut)]), torch.cat([upper.scatter(1, at, cut), upper])
+    return Roots(roots.net, InputSet.box(*(t.reshape(-1, *shape) for t in corners)), roots.budget)
