@@ -66,6 +66,12 @@ class Certificates:
             `Specification`.
         spec_offset: `b x t` or `1 x t`.
         spec_group: `t`.
+        reach: Where counterexamples were looked for: by how much the region must at most be scaled about its input
+            until it holds one (a box stays in its domain), `b`; infinity where none was found.
+        seen: That counterexample, `b x *s`; x where there is none.
+        seen_lower: Of boxes: the value of each feature nearest below its range at which a counterexample was found
+            while all others stay in theirs, `b x *s`; minus infinity where none was found, or not looked for.
+        seen_upper: The nearest above, or infinity.
         margins: The margins that `certify` proved, `b x g`.
         capped: Features whose extent is at its cap, `b x *s`.
         uniform: The uniform radius under the same bounds, `b`.
@@ -98,6 +104,12 @@ class Certificates:
     spec_rows: Tensor | None = column("float64", "1|b t k", role="claim", when="specification")
     spec_offset: Tensor | None = column("float64", "1|b t", role="claim", when="specification")
     spec_group: Tensor | None = column("int64", "t", role="claim", when="specification")
+    reach: Tensor | None = column(
+        "float64", "b", role="claim", blank=math.inf, when="reach", show=".4g", span=(0.0, math.inf)
+    )
+    seen: Tensor | None = column("float64", "b s", role="claim", blank="x", when="reach")
+    seen_lower: Tensor | None = column("float64", "b s", role="report", blank=-math.inf, when="faces", span=NUMBERS)
+    seen_upper: Tensor | None = column("float64", "b s", role="report", blank=math.inf, when="faces", span=NUMBERS)
     margins: Tensor = column("float64", "b g", role="report", span=FINITE)
     capped: Tensor = column("bool", "b s", role="report", blank=False)
     uniform: Tensor = column("float64", "b", role="report", show=".4g", span=NOT_NEGATIVE)

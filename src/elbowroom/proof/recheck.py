@@ -2,9 +2,10 @@
 
 What is proved of a certificate: the region is the one its numbers state (the input lies in it; centre, extents, their
 geometric mean and the log-volume are what corners or radii give, and extents of boxes never more), and on all of it the
-specification holds strictly, for the network with the stated hash. Stored margins, uniform radius, ratio, marks of
-caps and settings (delta: by how much margins were to exceed zero) are reports of the search and are not proved; nor are
-the names of features and classes.
+specification holds strictly, for the network with the stated hash; and of the counterexample that it may state
+(`seen`), that it is one, in the region scaled by `reach`. Stored margins, uniform radius, ratio, marks of caps,
+counterexamples beyond single faces and settings (delta: by how much margins were to exceed zero) are reports of the
+search and are not proved; nor are the names of features and classes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
 from elbowroom.proof.arb import prove_arb
 from elbowroom.proof.kernel.prove import DEPLOYED, prove
+from elbowroom.proof.reach import Prove, broken_on, held_by
 
 ARITHMETICS = ("float64", "arb")
 BATCH = 64
@@ -33,8 +35,6 @@ _MOST_ROWS = 1 << 25  # numbers in the rows of one batch's specification
 _NEAR = 1e-9  # how far an input may be outside a rotated region, whose centre is rounded; it is then proved by itself
 _ROUNDED = 2.0**-50  # relative: what rounding a corner's half or middle costs at most
 _SAME = 1e-9  # relative: sizes that differ by no more are the same, computed in another order
-
-Prove = Callable[[Stated, Tensor, Tensor, Tensor, Hints], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +131,7 @@ def check(
     certs.must_fit(net)
     deployed = deployed or certs.settings["deployed"]
     attempts = _attempts(certs, net, arithmetic, deployed, device)
+    at_points, _ = _attempts(certs, net, arithmetic, None, device)  # a counterexample is one in real arithmetic
     message = _faults(certs, net)
     margins = torch.full_like(certs.margins, -torch.inf)
     passed = torch.zeros(len(certs), dtype=torch.bool)
@@ -144,6 +145,8 @@ def check(
         margins[index], passed[index] = _prove_again(certs, net, index, *attempts)
         for k in index[~passed[index]].tolist():
             message[k] = _why_not(certs, net, k, margins[k])
+        if certs.reach is not None:
+            _refuse_other_limits(certs, net, index[passed[index]], at_points, passed, message)
         tell(len(index))
     seconds = time.perf_counter() - started
     return CheckReport(certs.certified, passed, margins, tuple(message), arithmetic, deployed, certs.missing, seconds)
@@ -301,6 +304,31 @@ def _prove_again(
         there = prover(Stated(point, point), _part(rows, chosen), _part(offset, chosen), group, hints[0])
         passed[chosen] = (there > 0).all(1)
     return margins, passed
+
+
+def _refuse_other_limits(
+    certs: Certificates, net: Network, index: Tensor, prover: Prove, passed: Tensor, message: list[str]
+) -> None:
+    """Takes back what passed, of some of the certificates, where a counterexample that is stated is not proved."""
+    assert certs.reach is not None and certs.seen is not None
+    index = index[certs.reach[index].isfinite()]
+    if not len(index):
+        return
+    x, point = certs.x[index].flatten(1), certs.seen[index].flatten(1)
+    held, box = held_by(_region(certs, index), x, point, certs.reach[index])
+    if certs.lower is not None and certs.lowest is not None and certs.highest is not None:
+        ends = (_part(end.flatten(1), index) for end in (certs.lowest, certs.highest))
+        held &= (next(ends) <= point).all(1) & (point <= next(ends)).all(1)
+    broken = torch.zeros_like(held)
+    if bool(held.any()):
+        rows, offset, group = _specification(certs, net, index[held])
+        broken[held] = broken_on(box.take(held), rows, offset, group, prover)
+    for k, inside, known in zip(index.tolist(), held.tolist(), broken.tolist()):
+        passed[k] = known
+        if not inside:
+            message[k] = "the counterexample it states (seen) does not lie in its region scaled by reach"
+        elif not known:
+            message[k] = "not proved: that the point it states (seen) is a counterexample"
 
 
 def _part(t: Tensor, index: Tensor) -> Tensor:
