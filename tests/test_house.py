@@ -346,9 +346,11 @@ def _claims() -> dict[str, object]:
     spec = er.outputs_within(net(x), 0.5)
     basis = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64))[0]
     unsure = er.certify(net, torch.full((3, 3), torch.nan), domain=(0, 1))
+    reached = er.certify(net, x, reach=True)
+    assert reached.reach is not None and bool(reached.reach.isfinite().all())
     boxes, rotated = er.certify(net, x, domain=(0, 1)), er.certify(net, x, region=er.Oblique(basis), spec=spec)
     assert set(boxes.status) == set(rotated.status) == {"certified"}
-    return {"boxes": boxes, "rotated": rotated, "unsure": unsure}
+    return {"boxes": boxes, "rotated": rotated, "unsure": unsure, "reached": reached}
 
 
 # Per field whose role is "claim": certificates, and a change that makes it false.
@@ -366,6 +368,8 @@ FORGED = {
     "spec_rows": ("rotated", lambda c: -c.spec_rows),
     "spec_offset": ("rotated", lambda c: c.spec_offset - 1),
     "spec_group": ("rotated", lambda c: c.spec_group.flip(0)),
+    "reach": ("reached", lambda c: 0.999 * c.reach),
+    "seen": ("reached", lambda c: c.x),
     "geomean": ("boxes", lambda c: 1.01 * c.geomean),
     "log_volume": ("boxes", lambda c: c.log_volume + 0.1),
 }

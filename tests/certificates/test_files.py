@@ -588,6 +588,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of two kinds: boxes, and a rotated shape with a specification of its own; 4 certificates each."""
     place = tmp_path_factory.mktemp("runs")
     er.certify(small(), points()).save(place / "box")
+    er.certify(small(), points(), reach=True).save(place / "reached")
     net, x = small(), points()
     certs = er.certify(net, x, region=er.Oblique(BASIS), spec=er.outputs_within(net(x), 1.0))
     certs.save(place / "oblique")
@@ -624,6 +625,7 @@ def nudge(rows: list[Any]) -> None:
     rows[-1] = value
 
 
+SEEN = ("reach", "seen", "seen_lower", "seen_upper")
 FIELDS = (
     "status", "message", "ended", "labels", "x", "eps", "center", "margins", "capped", "uniform", "geomean", "ratio",
     "log_volume", "seconds", "evaluations", "gradients", "gradient_rows",
@@ -647,11 +649,20 @@ def test_a_changed_field_of_another_shape_is_noticed(fresh: Callable[..., Any], 
     refused(run, r"input 3 \(row 3\) was changed")
 
 
+@pytest.mark.parametrize("column", SEEN)
+def test_a_changed_limit_is_noticed(fresh: Callable[..., Any], column: str) -> None:
+    run = fresh("reached")
+    edit_rows(run, column, lambda rows: rows.__setitem__(-1, np.full_like(rows[-1], 0.5).tolist()))
+    refused(run, r"input 3 \(row 3\) was changed")
+
+
 def test_every_column_was_tried(saved: Path) -> None:
     columns = {
-        n for name in ("box", "oblique") for n in pq.read_schema(saved / name / "parts/part-00000.parquet").names
+        n
+        for name in ("box", "oblique", "reached")
+        for n in pq.read_schema(saved / name / "parts/part-00000.parquet").names
     }
-    assert columns == {*FIELDS, "lower", "upper", "spec_rows", "spec_offset", "checksum"}
+    assert columns == {*FIELDS, *SEEN, "lower", "upper", "spec_rows", "spec_offset", "checksum"}
 
 
 def test_a_changed_checksum_is_noticed(fresh: Callable[..., Any]) -> None:

@@ -29,7 +29,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network, Origin
 from elbowroom.report import checks as check_show
 from elbowroom.report import runs as run_show
-from elbowroom.report.digits import at_most
+from elbowroom.report.digits import at_least, at_most
 from elbowroom.report.plain import print_json
 from elbowroom.runs.check import Outcome, check_run
 from elbowroom.runs.one_input import one_input
@@ -77,6 +77,12 @@ GOOD = {
     "a set of labels": lambda folder: saved(folder, spec=er.label_in([0, 2], 3)),
     "outputs": lambda folder: saved(folder, spec=er.outputs_within(network()(torch.from_numpy(X)), 0.5)),
     "deployed": lambda folder: saved(folder, deployed="float32"),
+    "reach": lambda folder: saved(folder, reach=True, domain=(-3, 3)),
+    "reach of ellipsoids": lambda folder: saved(folder, reach=True, region=er.Ellipsoid()),
+    "reach of oblique boxes": lambda folder: saved(folder, reach=True, region=er.Oblique(BASIS)),
+    "reach of outputs": lambda folder: saved(
+        folder, reach=True, spec=er.outputs_within(network()(torch.from_numpy(X)), 0.5)
+    ),
     "data set": lambda folder: dataset_run(folder, domain=[-2, 2]),
     "data set, ellipsoid": lambda folder: dataset_run(folder, region="ellipsoid", max_eps=2),
 }  # fmt: skip
@@ -465,6 +471,16 @@ def look_up(certs: Certificates, one: dict[str, float | list[Any] | str | None],
             assert (net.decide(outputs) == one["label"]).all() and f"label that stays: {one['label']}" in page
         else:
             assert "label" not in page and f"what holds: {one['conditions']}" in page
+    if one["counterexample"] is not None and one["counterexample"]["reach"] is not None:
+        point = torch.tensor([one["counterexample"]["point"]], dtype=torch.float64)
+        assert (margins_at(certs, one, net(point).double()) <= 1e-9).all()
+        assert f" at {at_least(one['counterexample']['reach'], 4)} times this region" in page
+        if certs.lower is not None:
+            scale = one["counterexample"]["reach"] * (1 + 1e-9)
+            row = [certs.number(k) == one["input"] for k in range(len(certs))].index(True)
+            moved, x = point[0] - certs.x[row], certs.x[row]
+            assert (moved <= scale * (certs.upper[row] - x) + 1e-12).all()
+            assert (moved >= scale * (certs.lower[row] - x) - 1e-12).all()
     geomean = float(extent[extent > 0].log().mean().exp()) if bool((extent > 0).any()) else 0.0
     assert one["geomean"] == pytest.approx(geomean, rel=1e-8) and f" {one['geomean']:.6g}, " in page
     assert "stated by the run, and not proved: names, ratio, margin" in page.splitlines()[-1]
@@ -477,7 +493,8 @@ def printed_ends(page: str, lower: Tensor, upper: Tensor, features: list[dict[st
     at = next(k for k, line in enumerate(lines) if line[:1] == ["feature"] and "from" in line)
     ordered = sorted(range(len(features)), key=lambda k: (features[k]["half_width"] == 0, features[k]["half_width"]))
     for k, line in zip(ordered, lines[at + 1 :]):
-        cells = [c for c in line if c[-1].isdigit() and c[0] in "-0123456789"][-4:]
+        cells = [c for c in line if c == "-" or (c[-1].isdigit() and c[0] in "-0123456789")]
+        cells = cells[:-2] if "seen" in lines[at] else cells  # what was seen below and above comes last
         if lower[k] < upper[k]:
             assert lower[k] <= float(cells[-3]) <= float(cells[-2]) <= upper[k], (line, lower[k], upper[k])
             lower[k], upper[k] = float(cells[-3]), float(cells[-2])

@@ -25,7 +25,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network, Origin
 from elbowroom.report import progress
 from elbowroom.report import runs as show
-from elbowroom.report.digits import at_most, between, near
+from elbowroom.report.digits import at_least, at_most, between, near
 from elbowroom.runs.one_input import feature_names, one_input
 from elbowroom.runs.runner import Start, run_dataset
 from elbowroom.runs.settings import Settings
@@ -128,6 +128,61 @@ def test_one_input(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert said.splitlines()[-1].startswith("elbowroom check proves this again; stated by the run, and not proved: ")
     show.show_input(found, 1)
     assert "... and 1 more features with more room" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def reached(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """6 inputs, one of them wrong, with counterexamples."""
+    labels = labels_for(NET, points(6), wrong=(2,))
+    given = Settings.of({"part_rows": 4, "reach": True, "max_eps": 0.5, "device": "cpu"})
+    folder = tmp_path_factory.mktemp("reached") / "run"
+    return run_dataset(NET, dataset(points(6), labels), folder, given).run
+
+
+def test_the_median_of_counterexamples(reached: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    certs, found = er.Certificates.load(reached.folder), summary_of(reached)
+    assert certs.reach is not None and bool(er.check(certs))
+    scales = sorted(certs.reach[certs.certified].tolist())
+    assert len(scales) == 5 and found["reach"] == {"found": 5, "median": scales[2]}
+    show.show_summary(found)
+    said = capsys.readouterr().out
+    median = at_least(scales[2], 4)
+    assert (
+        f"counterexamples: found beyond 5 of 5 regions, as they are scaled up; in the median at {median} times" in said
+    )
+    assert float(median) >= scales[2] and json.loads(json.dumps(found, allow_nan=False)) == found
+    tally = Tally()
+    tally.add(dataclasses.replace(certs, reach=torch.full_like(certs.reach, math.inf)))
+    none = summarise(tally, reached.plan, found_by(reached))
+    assert none["reach"] == {"found": 0, "median": None}
+    show.show_summary(none)
+    assert "counterexamples: found beyond 0 of 5 regions, as they are scaled up\n" in capsys.readouterr().out
+
+
+def test_the_counterexample_of_one_input(
+    reached: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    certs, found = er.Certificates.load(reached.folder), one_input(reached, 1)
+    assert certs.reach is not None and certs.seen is not None and certs.seen_upper is not None
+    assert found["counterexample"] == {"reach": float(certs.reach[1]), "point": certs.seen[1].tolist()}
+    first = found["features"][0]
+    assert first["seen_upper"] in (None, float(certs.seen_upper[1, first["number"]]))
+    show.show_input(found, 20)
+    said = capsys.readouterr().out
+    assert f"the decision changes at {at_least(float(certs.reach[1]), 4)} times this region" in said
+    seen = [f[end] for f in found["features"] for end in ("seen_lower", "seen_upper") if f[end] is not None]
+    assert seen and "seen below" in said and "seen above" in said
+    assert said.splitlines()[-1].endswith("ratio, margin, what was seen beyond single features and marks of caps")
+    show.show_input({**found, "counterexample": {"reach": None, "point": None}, "conditions": 2}, 20)
+    said = capsys.readouterr().out
+    assert "no counterexample found, " in said and "that no counterexample was found" in said.splitlines()[-1]
+    show.show_input({**found, "conditions": 2}, 20)
+    assert "the specification fails at " in capsys.readouterr().out
+    wrong = one_input(reached, 2)
+    assert wrong["status"] == "misclassified" and wrong["counterexample"] is None
+    show.show_input(wrong, 20)
+    assert "counterexample" not in capsys.readouterr().out
 
 
 def test_inputs_without_a_certificate(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,6 +77,12 @@ class Certificates:
             `Specification`.
         spec_offset: `b x t` or `1 x t`.
         spec_group: `t`.
+        reach: Where counterexamples were looked for: by how much the region must at most be scaled about its input
+            until it holds one (a box stays in its domain), `b`; infinity where none was found.
+        seen: That counterexample, `b x *s`; x where there is none.
+        seen_lower: Of boxes: the value of each feature nearest below its range at which a counterexample was found
+            while all others stay in theirs, `b x *s`; minus infinity where none was found, or not looked for.
+        seen_upper: The nearest above, or infinity.
         margins: The margins that `certify` proved, `b x g`.
         trees: How regions are cut into parts that are proved one by one, packed by `elbowroom.claim.tree_bytes` into
             whole words, `b` tensors; empty where a region is proved whole.
@@ -111,6 +117,12 @@ class Certificates:
     spec_rows: Tensor | None = column("float64", "1|b t k", role="claim", when="specification")
     spec_offset: Tensor | None = column("float64", "1|b t", role="claim", when="specification")
     spec_group: Tensor | None = column("int64", "t", role="claim", when="specification")
+    reach: Tensor | None = column(
+        "float64", "b", role="claim", blank=math.inf, when="reach", show=".4g", span=(0.0, math.inf)
+    )
+    seen: Tensor | None = column("float64", "b s", role="claim", blank="x", when="reach")
+    seen_lower: Tensor | None = column("float64", "b s", role="report", blank=-math.inf, when="faces", span=NUMBERS)
+    seen_upper: Tensor | None = column("float64", "b s", role="report", blank=math.inf, when="faces", span=NUMBERS)
     margins: Tensor = column("float64", "b g", role="report", span=FINITE)
     trees: Ragged | None = column("int64", f"b ..{MOST_WORDS}", role="hint", when="splits")
     capped: Tensor = column("bool", "b s", role="report", blank=False)
@@ -239,6 +251,8 @@ class Certificates:
                 raise InputError(f"spec_group must number the groups 0, 1, 2, ..., got {numbers}")
         if self.basis is not None and self.lower is not None:
             raise InputError("a region is stated either by its corners or in a basis, not by both")
+        if self.seen_lower is not None and self.lower is None:
+            raise InputError("seen_lower and seen_upper are about the faces of boxes, and the regions are none")
         if self.lowest is not None and self.highest is not None and not bool((self.lowest <= self.highest).all()):
             raise InputError("lowest and highest: the domain's lowest value is above its highest")
         self._settings_must_fit(net)

@@ -62,6 +62,7 @@ def certify(
     batch: int | None = None,
     precision: str = "float32",
     prior: Certificates | None = None,
+    reach: bool = False,
 ) -> Certificates:
     """The largest certified region around each input.
 
@@ -96,6 +97,8 @@ def certify(
         prior: Certificates of other inputs, of the same network and kind of region: the search starts from their mean
             shape. Regions of one network are so similar that this may save gradients, or give regions nearly as large
             without any (`solver=er.Sequential(gradients=0)`).
+        reach: Whether to look for counterexamples as well: how much larger each region could be at most (`reach`,
+            `seen`, and of boxes `seen_lower` and `seen_upper`).
 
     Returns:
         One certificate per input, in the order of `x`; an input without a region says why in `status` and `message`.
@@ -109,7 +112,7 @@ def certify(
         >>> certs.status[0], certs.eps[0], certs.ratio[0]
     """
     started = time.perf_counter()
-    shape_of, solver = _chosen(region, solver, delta, precision, batch)
+    shape_of, solver = _chosen(region, solver, delta, precision, batch, reach)
     where = usable_device(device) if device is not None else _device_of(x)
     points = batched(net, tensor_of(by_name(net, x, "x")).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
@@ -125,6 +128,7 @@ def certify(
         ),
         told_labels=labels is not None, told_spec=spec is not None, deployed=deployed, dtype=PRECISIONS[precision],
         hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(),
+        reach=reach,
     )  # fmt: skip
     space = space_of(net, points, domain, frozen, importance, max_eps)
     if deployed:
@@ -133,7 +137,7 @@ def certify(
     outputs = _inparts_of(lambda part: work64.values(part)[-1], points)
     chosen, spec = _what_stays(net, outputs, labels, spec)
     sizes = sizes_of(net, None if spec is None else spec.group)
-    found = blank_rows(Certificates, sizes, points.cpu(), parts_of(shape_of))
+    found = blank_rows(Certificates, sizes, points.cpu(), parts_of(shape_of, reach))
     rows = net.n_outputs - 1 if spec is None else spec.rows.shape[1]
     size = batch or budget.batch(net, where, rows)
     _fill(found, task, points, outputs, chosen, spec, space, size, started)
@@ -200,14 +204,14 @@ def uncertified(
     `x`: `b x *input_shape`, float64. `labels`: `b`. `group`: `t`, that of the inputs' own specifications, where these
     are not about labels. `told`: the arguments of `certify` that are the same for all inputs, every one of them.
     """
-    region, solver = _chosen(*(told[name] for name in ("region", "solver", "delta", "precision", "batch")))
+    region, solver = _chosen(*(told[name] for name in ("region", "solver", "delta", "precision", "batch", "reach")))
     x = batched(net, x, "x")
     refuse_uncovered(net, told["deployed"])
     search = (told[name] for name in ("bounds", "margin", "delta", "precision", "deployed"))
     settings = _settings(net, region, solver, *search)
     margins_of(told["bounds"], told["margin"], Budget.of(told["memory"], usable_device(told["device"])))
     space = space_of(net, x, *(told[name] for name in ("domain", "frozen", "importance", "max_eps")))
-    has = parts_of(region) | ({"specification"} if group is not None else set())
+    has = parts_of(region, told["reach"]) | ({"specification"} if group is not None else set())
     found = blank_rows(Certificates, sizes_of(net, group), x, has)
     found["message"] = [message] * len(x)
     if labels is not None:
@@ -218,7 +222,7 @@ def uncertified(
 
 
 def _chosen(
-    region: Region | None, solver: str | Solver, delta: float, precision: str, batch: int | None
+    region: Region | None, solver: str | Solver, delta: float, precision: str, batch: int | None, reach: bool
 ) -> tuple[Region, Solver]:
     """Shape and solver, after a look at what was told."""
     region = Box() if region is None else region
@@ -234,6 +238,8 @@ def _chosen(
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise InputError(f"batch must be a positive number of inputs, got {batch!r}")
+    if not isinstance(reach, bool):
+        raise InputError(f"reach must be True or False, got {reach!r}")
     return region, solver
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows
+from elbowroom.certify.reach import reaches
 from elbowroom.certify.verdict import largest_proved
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.specification import Specification
@@ -32,14 +33,16 @@ _NONE = (
 )
 
 
-def parts_of(region: Region) -> set[str]:
-    """Which parts the columns have that a search writes."""
-    return {"boxes"} if region.stated_by_corners else set()
+def parts_of(region: Region, reach: bool) -> set[str]:
+    """Which parts the columns have that a search writes; `reach`: whether it looks for counterexamples, too."""
+    boxes = {"boxes"} if region.stated_by_corners else set()
+    return boxes | ({"reach", *(["faces"] if boxes else [])} if reach else set())
 
 
 @dataclass
 class Task:
-    """Everything that is the same for all batches. `dtype`: of the first search."""
+    """Everything that is the same for all batches. `dtype`: of the first search; `reach`: whether counterexamples are
+    looked for beyond what was certified."""
 
     search: Search
     told_labels: bool
@@ -47,13 +50,14 @@ class Task:
     hints: Hints
     deployed: str | None
     dtype: torch.dtype
+    reach: bool = False
 
     def run(self, inputs: Inputs, labels: Tensor) -> dict[str, Any]:
         """Certificates of one batch, as the fields of `Certificates`; features flat."""
         status, message = self._triage(inputs, labels)
         work = Work.none(len(inputs))
         sizes = dataclasses.replace(sizes_of(self.search.net, inputs.spec.group), input_shape=inputs.x.shape[1:])
-        result = blank_rows(Certificates, sizes, inputs.x, parts_of(self.search.region))
+        result = blank_rows(Certificates, sizes, inputs.x, parts_of(self.search.region, self.reach))
         result["labels"] = labels
         passed = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.x.device)
         todo = torch.tensor([s == "" for s in status], device=passed.device).nonzero().squeeze(1)
@@ -75,7 +79,22 @@ class Task:
                 message[k] = "" if ok else _NONE.format(least[k])
         result.update(status=status, message=message, evaluations=work.evaluations, gradients=work.gradients)
         result.update(gradient_rows=work.rows)
+        if self.reach:
+            self._look_beyond(inputs, passed.nonzero().squeeze(1), result)
         return result
+
+    def _look_beyond(self, inputs: Inputs, good: Tensor, result: dict[str, Any]) -> None:
+        """Writes how much larger the certified regions, those of the inputs `good`, could be at most."""
+        if not len(good):
+            return
+        shape = self.search.region
+        if shape.stated_by_corners:
+            region = Stated(result["lower"][good], result["upper"][good])
+        else:
+            basis = None if shape.basis is None else shape.basis.double().to(inputs.x.device)
+            region = Stated(center=result["center"][good], radius=result["eps"][good], p=shape.p, basis=basis)
+        for name, value in reaches(self.search.net, inputs.take(good), region).items():
+            result[name][good] = value
 
     def _attempt(self, inputs: Inputs, dtype: torch.dtype, work: Work) -> tuple[dict[str, Any], Tensor]:
         """What a search in one precision leads to, and where another is worth trying, `b`: no region, or one that is

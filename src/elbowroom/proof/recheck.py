@@ -2,9 +2,10 @@
 
 What is proved of a certificate: the region is the one its numbers state (the input lies in it; centre, extents, their
 geometric mean and the log-volume are what corners or radii give, and extents of boxes never more), and on all of it the
-specification holds strictly, for the network with the stated hash. Stored margins, uniform radius, ratio, marks of
-caps and settings (delta: by how much margins were to exceed zero) are reports of the search and are not proved; nor are
-the names of features and classes.
+specification holds strictly, for the network with the stated hash; and of the counterexample that it may state
+(`seen`), that it is one, in the region scaled by `reach`. Stored margins, uniform radius, ratio, marks of caps,
+counterexamples beyond single faces and settings (delta: by how much margins were to exceed zero) are reports of the
+search and are not proved; nor are the names of features and classes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -28,6 +31,7 @@ from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
 from elbowroom.proof.arb import prove_arb
 from elbowroom.proof.kernel.prove import DEPLOYED, prove
+from elbowroom.proof.reach import broken_on, held_by
 
 ARITHMETICS = ("float64", "arb")
 BATCH = 64
@@ -36,7 +40,13 @@ _NEAR = 1e-9  # how far an input may be outside a rotated region, whose centre i
 _ROUNDED = 2.0**-50  # relative: what rounding a corner's half or middle costs at most
 _SAME = 1e-9  # relative: sizes that differ by no more are the same, computed in another order
 
-Prove = Callable[[Stated, Tensor, Tensor, Tensor, Hints, Trees], Tensor]
+
+class Prover(Protocol):
+    """A proof: margins of regions, `b x g`, from rows, offsets, groups, hints and trees of splits."""
+
+    def __call__(
+        self, region: Stated, rows: Tensor, offset: Tensor, group: Tensor, hints: Hints, trees: Trees
+    ) -> Tensor: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +143,7 @@ def check(
     certs.must_fit(net)
     deployed = deployed or certs.settings["deployed"]
     attempts = _attempts(certs, net, arithmetic, deployed, device)
+    at_points, _ = _attempts(certs, net, arithmetic, None, device)  # a counterexample is one in real arithmetic
     message = _faults(certs, net)
     margins = torch.full_like(certs.margins, -torch.inf)
     passed = torch.zeros(len(certs), dtype=torch.bool)
@@ -146,6 +157,8 @@ def check(
         margins[index], passed[index] = _prove_again(certs, net, index, *attempts)
         for k in index[~passed[index]].tolist():
             message[k] = _why_not(certs, net, k, margins[k])
+        if certs.reach is not None:
+            _refuse_other_limits(certs, net, index[passed[index]], at_points, passed, message)
         tell(len(index))
     seconds = time.perf_counter() - started
     return CheckReport(certs.certified, passed, margins, tuple(message), arithmetic, deployed, certs.missing, seconds)
@@ -163,7 +176,7 @@ def _network_of(certs: Certificates, net: Network | None) -> Network:
 
 def _attempts(
     certs: Certificates, net: Network, arithmetic: str, deployed: str | None, device: str | torch.device
-) -> tuple[Prove, list[Hints]]:
+) -> tuple[Prover, list[Hints]]:
     """How to prove, and the bounds to try: those that found the certificate, then the others.
 
     The hints come from the certificate. Wrong ones cost time, or a proof; they cannot make a false one.
@@ -299,7 +312,7 @@ def _is_near(moved: Tensor, eps: Tensor, p: float, basis: Tensor | None, x: Tens
 
 
 def _prove_again(
-    certs: Certificates, net: Network, index: Tensor, prover: Prove, hints: list[Hints]
+    certs: Certificates, net: Network, index: Tensor, prover: Prover, hints: list[Hints]
 ) -> tuple[Tensor, Tensor]:
     """Margins proved for some of the certificates, `b x g`, and which of them pass, `b`."""
     rows, offset, group = _specification(certs, net, index)
@@ -321,6 +334,31 @@ def _prove_again(
         there = prover(Stated(point, point), _part(rows, chosen), _part(offset, chosen), group, hints[0], ())
         passed[chosen] = (there > 0).all(1)
     return margins, passed
+
+
+def _refuse_other_limits(
+    certs: Certificates, net: Network, index: Tensor, prover: Prover, passed: Tensor, message: list[str]
+) -> None:
+    """Takes back what passed, of some of the certificates, where a counterexample that is stated is not proved."""
+    assert certs.reach is not None and certs.seen is not None
+    index = index[certs.reach[index].isfinite()]
+    if not len(index):
+        return
+    x, point = certs.x[index].flatten(1), certs.seen[index].flatten(1)
+    held, box = held_by(_region(certs, index), x, point, certs.reach[index])
+    if certs.lower is not None and certs.lowest is not None and certs.highest is not None:
+        ends = (_part(end.flatten(1), index) for end in (certs.lowest, certs.highest))
+        held &= (next(ends) <= point).all(1) & (point <= next(ends)).all(1)
+    broken = torch.zeros_like(held)
+    if bool(held.any()):
+        rows, offset, group = _specification(certs, net, index[held])
+        broken[held] = broken_on(box.take(held), rows, offset, group, partial(prover, trees=()))
+    for k, inside, known in zip(index.tolist(), held.tolist(), broken.tolist()):
+        passed[k] = known
+        if not inside:
+            message[k] = "the counterexample it states (seen) does not lie in its region scaled by reach"
+        elif not known:
+            message[k] = "not proved: that the point it states (seen) is a counterexample"
 
 
 def _part(t: Tensor, index: Tensor) -> Tensor:

@@ -14,6 +14,11 @@ def at_most(value: float, digits: int = _FEW) -> str:
     return _rounded(value, digits, ROUND_FLOOR)
 
 
+def at_least(value: float, digits: int = _FEW) -> str:
+    """The number, rounded up."""
+    return _rounded(value, digits, ROUND_CEILING)
+
+
 def between(low: float, high: float) -> tuple[str, str]:
     """Both ends, rounded inwards, in as many digits as their distance needs; a single point to the nearest."""
     if low == high:

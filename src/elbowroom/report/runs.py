@@ -10,7 +10,7 @@ import math
 import time
 from typing import Any
 
-from elbowroom.report.digits import at_most, between, near
+from elbowroom.report.digits import at_least, at_most, between, near
 from elbowroom.report.flags import as_flags
 from elbowroom.report.progress import in_words
 from elbowroom.runs.settings import FLAGS
@@ -82,6 +82,8 @@ def show_summary(summary: dict[str, Any]) -> None:
     print(f"cap on eps: {summary['cap']}" + ("" if capped is None else f"; {capped:.1%} of the extents are at it"))
     if summary["beyond_domain"]:
         print("regions of this shape may stick out of the domain; they are certified whole")
+    if summary["reach"]:
+        _show_reach(summary["reach"], summary["status"]["certified"])
     _show_ratios(summary)
     _show_failures(summary)
     each = summary["seconds"] / max(1, summary["done"])
@@ -95,6 +97,11 @@ def _show_origin(lines: list[str], before: str) -> None:
     print(f"{before}{printable(lines[0])}")
     for line in lines[1:]:
         print(f"  {printable(line)}")
+
+
+def _show_reach(reach: dict[str, Any], certified: int) -> None:
+    median = "" if reach["median"] is None else f"; in the median at {at_least(reach['median'], 4)} times the region"
+    print(f"counterexamples: found beyond {reach['found']:,} of {certified:,} regions, as they are scaled up{median}")
 
 
 def _show_ratios(summary: dict[str, Any]) -> None:
@@ -128,9 +135,6 @@ def _show_failures(summary: dict[str, Any]) -> None:
 
 def show_input(found: dict[str, Any], most: int) -> None:
     """Prints one input, and the `most` features that have the least room."""
-    from rich.console import Console
-    from rich.table import Table
-
     name = f" ({printable(found['name'])})" if found["name"] else ""
     print(f"input {found['input']}{name}: {found['status']}")
     if found["message"]:
@@ -154,11 +158,42 @@ def show_input(found: dict[str, Any], most: int) -> None:
     )
     if found["search"]:
         print(f"the search ended {printable(found['search'])}")
+    if found["counterexample"]:
+        print(_limit(found))
     shown = found["features"][:most]
+    _show_features(found, shown)
+    if len(shown) < len(found["features"]):
+        print(f"... and {len(found['features']) - len(shown):,} more features with more room (--features)")
+    unproved = ["names", "ratio", "margin"]
+    if found["counterexample"] and found["counterexample"]["reach"] is None:
+        unproved.append("that no counterexample was found")
+    if "seen_lower" in shown[0]:
+        unproved.append("what was seen beyond single features")
+    print(
+        f"elbowroom check proves this again; stated by the run, and not proved: {', '.join(unproved)} and marks of caps"
+    )
+
+
+def _limit(found: dict[str, Any]) -> str:
+    """How much larger the region could be at most."""
+    reach = found["counterexample"]["reach"]
+    if reach is None:
+        return "no counterexample found, however far the region was scaled up"
+    what = "the decision changes" if found["conditions"] is None else "the specification fails"
+    return f"{what} at {at_least(reach, 4)} times this region (at most: a counterexample was found)"
+
+
+def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
+    """The table of features, and what its numbers mean."""
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("feature", overflow="fold")
     extent = "reach alone" if found["extent"] == REACH else found["extent"]
     heads = ("value", "from", "to", extent) if "lower" in shown[0] else ("value", extent)
+    faces = any(f.get("seen_lower") is not None or f.get("seen_upper") is not None for f in found["features"])
+    heads = (*heads, *(("seen below", "seen above") if faces else ()))
     for head in heads:
         table.add_column(head, justify="right")
     table.add_column("")
@@ -166,15 +201,18 @@ def show_input(found: dict[str, Any], most: int) -> None:
         ends = between(f["lower"], f["upper"]) if "lower" in f else ()
         mark = "at its cap" if f["capped"] else "frozen" if f["half_width"] == 0 else ""
         cells = near(f["value"], f["half_width"]), *ends, at_most(f["half_width"])
-        table.add_row(printable(f["feature"]), *cells, mark)
+        table.add_row(printable(f["feature"]), *cells, *(_seen(f) if faces else ()), mark)
     Console(highlight=False, markup=False).print(table)
     if found["extent"] != HALF_WIDTH:
         print(f"{extent}: how far it may move while all others stay where they are; together they may move less")
-    if len(shown) < len(found["features"]):
-        print(f"... and {len(found['features']) - len(shown):,} more features with more room (--features)")
-    print(
-        "elbowroom check proves this again; stated by the run, and not proved: names, ratio, margin and marks of caps"
-    )
+    if faces:
+        print("seen below, above: the nearest value with a counterexample, all others staying between from and to")
+
+
+def _seen(feature: dict[str, Any]) -> tuple[str, str]:
+    """The nearest values beyond a feature's range at which a counterexample was found, rounded away from it."""
+    below, above = feature["seen_lower"], feature["seen_upper"]
+    return "-" if below is None else at_most(below), "-" if above is None else at_least(above)
 
 
 def printable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ _STATED = (
     "search",
     "features: feature",
     "features: capped",
+    "features: seen_lower",
+    "features: seen_upper",
 )
 
 
@@ -55,6 +58,9 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
         found = {"feature": names[k], "number": k, "value": x[k], "half_width": eps[k], "capped": capped[k]}
         if ends:
             found.update(lower=ends[0][k], upper=ends[1][k])
+        if certs.seen_lower is not None and certs.seen_upper is not None:
+            seen = (float(t[row].flatten()[k]) for t in (certs.seen_lower, certs.seen_upper))
+            found.update(zip(("seen_lower", "seen_upper"), (v if math.isfinite(v) else None for v in seen)))
         features.append(found)
     return {
         "input": number,
@@ -72,9 +78,20 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
         "search": certs.ended[row],
         "region": certs.shape,
         "extent": extent_of(certs),
+        "counterexample": _counterexample(certs, row),
         "features": features,
         "stated": list(_STATED),
     }
+
+
+def _counterexample(certs: Certificates, row: int) -> dict[str, Any] | None:
+    """The scale of the region, at most, at which it holds a counterexample, and that; both None where none was found.
+    None where none was looked for."""
+    if certs.reach is None or certs.seen is None or certs.status[row] != "certified":
+        return None
+    reach = float(certs.reach[row])
+    found = math.isfinite(reach)
+    return {"reach": reach if found else None, "point": certs.seen[row].flatten().tolist() if found else None}
 
 
 def _coordinates(certs: Certificates, row: int) -> tuple[list[float], tuple[list[float], list[float]] | None]:

@@ -68,6 +68,7 @@ def arguments(settings: Settings, net: Network) -> dict[str, Any]:
         "delta": settings.delta,
         "precision": settings.precision,
         "deployed": settings.deployed,
+        "reach": settings.reach,
         "memory": settings.memory,
         "batch": settings.batch,
         "device": device_of(settings),

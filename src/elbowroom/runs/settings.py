@@ -211,6 +211,10 @@ class Settings:
         values.one_of("float32", "float64"), "{choices}: of the search; float64 where float32 is too coarse.",
         "float32", panel=HOW, kind=CLAIM, metavar="NAME",
     )  # fmt: skip
+    reach: bool = option(
+        values.yes_or_no, "Look for counterexamples as well: how much larger each region could be at most.", False,
+        panel=HOW, kind=CLAIM,
+    )  # fmt: skip
 
     device: str | None = option(
         values.text, "cpu, cuda, cuda:1, ...; default: a GPU if there is one.",

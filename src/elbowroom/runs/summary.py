@@ -50,6 +50,7 @@ class Tally:
     status: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STATUSES, 0))
     examples: dict[str, list[tuple[int, str]]] = field(default_factory=dict)  # number of the input, message
     ratios: list[np.ndarray] = field(default_factory=list)
+    reaches: list[np.ndarray] | None = None  # of the certified inputs, where counterexamples were looked for
     geomean: float = 0.0
     uniform: float = 0.0
     seconds: float = 0.0
@@ -67,6 +68,8 @@ class Tally:
         self.seconds += float(certs.seconds.sum())
         ratio, geomean = certs.ratio[good], certs.geomean[good]
         self.ratios.append(ratio.numpy())
+        if certs.reach is not None:
+            self.reaches = [*(self.reaches or []), certs.reach[good].numpy()]
         self.geomean += float(geomean.sum())
         # The uniform region measured as the other one is: cut to the domain, over the free features.
         self.uniform += float(torch.where(ratio > 0, geomean / ratio, 0.0).sum())
@@ -118,6 +121,7 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
         if len(ratios)
         else None,
         "histogram": _histogram(ratios),
+        "reach": _reach(tally.reaches),
         "examples": {
             status: [{"input": k, "message": why} for k, why in shown]
             for status, shown in tally.examples.items()
@@ -175,6 +179,17 @@ def _values(table: dict[str, Any]) -> str:
 
 def _end(value: float | None, sign: str) -> str:
     return f"{sign}inf" if value is None else f"{value:g}"
+
+
+def _reach(reaches: list[np.ndarray] | None) -> dict[str, Any] | None:
+    """Beyond how many regions a counterexample was found, and the median of the scales at which regions hold one; None
+    where fewer than half do. None where counterexamples were not looked for."""
+    if reaches is None:
+        return None
+    every = np.sort(np.concatenate([np.empty(0), *reaches]))
+    # The upper one of two in the middle: regions are known to be scalable by no more.
+    median = float(every[len(every) // 2]) if len(every) else math.inf
+    return {"found": int(np.isfinite(every).sum()), "median": median if math.isfinite(median) else None}
 
 
 def _histogram(ratios: np.ndarray) -> dict[str, list[float]] | None:

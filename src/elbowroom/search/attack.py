@@ -1,4 +1,4 @@
-"""Projected gradient steps along the signs of a gradient (PGD): the one loop behind every attack, in training too."""
+"""Projected gradient steps (PGD): the one loop behind every attack, in training too."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import torch
 from torch import Tensor
 
 
-def pgd(
+def climb(
     value: Callable[[Tensor], tuple[Tensor, Any]],
     x: Tensor,
-    lower: Tensor,
-    upper: Tensor,
+    step: Callable[[Tensor, Tensor, Any], Tensor],
     lengths: Iterable[float | Tensor],
     seen: Callable[[Tensor, Any], None] | None = None,
 ) -> Tensor:
-    """Moves points uphill inside boxes, a step for each of `lengths`; the points where they end.
+    """Moves points uphill, a step for each of `lengths`; the points where they end.
 
-    `x`, `lower`, `upper`: `b x *s`. `value`: from points, `b x *s`, to what is to grow (one number, the sum over the
-    points) and anything `seen` wants to know; that is told every point before it moves, and this. The last step's end
-    is nobody's to see. A feature in which the gradient is not a number stays where it is.
+    `x`: `b x *s`. `value`: from points, `b x *s`, to what is to grow (one number, the sum over the points) and anything
+    `seen` wants to know; that is told every point before it moves, and this. The last step's end is nobody's to see.
+    `step`: from points, gradients and a length to where the points go.
     """
     for length in lengths:
         x = x.detach().requires_grad_()
@@ -30,5 +29,24 @@ def pgd(
         x = x.detach()
         if seen is not None:
             seen(x, about)
-        x = torch.clamp(x + length * torch.nan_to_num(gradient).sign(), lower, upper)
+        x = step(x, torch.nan_to_num(gradient), length)
     return x
+
+
+def pgd(
+    value: Callable[[Tensor], tuple[Tensor, Any]],
+    x: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    lengths: Iterable[float | Tensor],
+    seen: Callable[[Tensor, Any], None] | None = None,
+) -> Tensor:
+    """Points moved uphill inside boxes along the signs of the gradient; see `climb`.
+
+    `lower`, `upper`: `b x *s`. A feature in which the gradient is not a number stays where it is.
+    """
+
+    def step(x: Tensor, gradient: Tensor, length: Any) -> Tensor:
+        return torch.clamp(x + length * gradient.sign(), lower, upper)
+
+    return climb(value, x, step, lengths, seen)
