@@ -18,8 +18,9 @@ from elbowroom.arguments.inputs import batched, labels_of
 from elbowroom.arguments.tensors import Array, tensor_of
 from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows, write_rows
+from elbowroom.certify.larger import check_proof_bytes, effort_of
 from elbowroom.certify.task import Task, parts_of
-from elbowroom.claim.hints import Hints
+from elbowroom.claim.hints import PROOF_BYTES, Hints
 from elbowroom.claim.space import Space, space_of
 from elbowroom.claim.specification import Specification, check_labels, label_stays
 from elbowroom.errors import InputError
@@ -30,6 +31,7 @@ from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import refuse_uncovered
 from elbowroom.search.bounds.propagate import BoundFunction, margins_of
+from elbowroom.search.branching.enlarge import Effort
 from elbowroom.search.find import Inputs, Search
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.base import Region
@@ -63,6 +65,8 @@ def certify(
     precision: str = "float32",
     prior: Certificates | None = None,
     reach: bool = False,
+    effort: str | int = "fast",
+    proof_bytes: int = PROOF_BYTES,
 ) -> Certificates:
     """The largest certified region around each input.
 
@@ -99,6 +103,10 @@ def certify(
             without any (`solver=er.Sequential(gradients=0)`).
         reach: Whether to look for counterexamples as well: how much larger each region could be at most (`reach`,
             `seen`, and of boxes `seen_lower` and `seen_upper`).
+        effort: What to spend on larger regions: "fast" (none), "medium" or "high", a number of leaves, or seconds per
+            input such as "30s". Regions are then cut into parts, each of which is proved: certificates carry how, in
+            `trees`. Serves `bounds="adaptive"`, `margin="direct"`.
+        proof_bytes: The most bytes that the trees of one input may take.
 
     Returns:
         One certificate per input, in the order of `x`; an input without a region says why in `status` and `message`.
@@ -113,6 +121,7 @@ def certify(
     """
     started = time.perf_counter()
     shape_of, solver = _chosen(region, solver, delta, precision, batch, reach)
+    spent = _effort(effort, bounds, margin)
     where = usable_device(device) if device is not None else _device_of(x)
     points = batched(net, tensor_of(by_name(net, x, "x")).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
@@ -128,7 +137,7 @@ def certify(
         ),
         told_labels=labels is not None, told_spec=spec is not None, deployed=deployed, dtype=PRECISIONS[precision],
         hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(),
-        reach=reach,
+        reach=reach, effort=spent, proof_bytes=check_proof_bytes(proof_bytes),
     )  # fmt: skip
     space = space_of(net, points, domain, frozen, importance, max_eps)
     if deployed:
@@ -137,7 +146,7 @@ def certify(
     outputs = _inparts_of(lambda part: work64.values(part)[-1], points)
     chosen, spec = _what_stays(net, outputs, labels, spec)
     sizes = sizes_of(net, None if spec is None else spec.group)
-    found = blank_rows(Certificates, sizes, points.cpu(), parts_of(shape_of, reach))
+    found = blank_rows(Certificates, sizes, points.cpu(), parts_of(shape_of, reach, spent is not None))
     rows = net.n_outputs - 1 if spec is None else spec.rows.shape[1]
     size = batch or budget.batch(net, where, rows)
     _fill(found, task, points, outputs, chosen, spec, space, size, started)
@@ -211,7 +220,9 @@ def uncertified(
     settings = _settings(net, region, solver, *search)
     margins_of(told["bounds"], told["margin"], Budget.of(told["memory"], usable_device(told["device"])))
     space = space_of(net, x, *(told[name] for name in ("domain", "frozen", "importance", "max_eps")))
-    has = parts_of(region, told["reach"]) | ({"specification"} if group is not None else set())
+    spent = _effort(told["effort"], told["bounds"], told["margin"])
+    check_proof_bytes(told["proof_bytes"])
+    has = parts_of(region, told["reach"], spent is not None) | ({"specification"} if group is not None else set())
     found = blank_rows(Certificates, sizes_of(net, group), x, has)
     found["message"] = [message] * len(x)
     if labels is not None:
@@ -241,6 +252,18 @@ def _chosen(
     if not isinstance(reach, bool):
         raise InputError(f"reach must be True or False, got {reach!r}")
     return region, solver
+
+
+def _effort(effort: str | int, bounds: str | BoundFunction, margin: str) -> Effort | None:
+    """What may be spent on larger regions; refused where branch and bound has other bounds than are asked for."""
+    spent = effort_of(effort)
+    if spent is not None and (bounds, margin) != ("adaptive", "direct"):
+        asked = bounds if isinstance(bounds, str) else "a function of one's own"
+        raise InputError(
+            f'effort={effort!r} cuts regions into parts, which is done with bounds="adaptive" and margin="direct" '
+            f"only; these are bounds={asked}, margin={margin!r}"
+        )
+    return spent
 
 
 def _settings(

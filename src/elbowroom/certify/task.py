@@ -14,12 +14,16 @@ from torch import Tensor
 
 from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows
+from elbowroom.certify.larger import Short
 from elbowroom.certify.reach import reaches
 from elbowroom.certify.verdict import largest_proved
-from elbowroom.claim.hints import Hints
+from elbowroom.claim.hints import PROOF_BYTES, Hints
 from elbowroom.claim.specification import Specification
 from elbowroom.claim.stated import Stated
+from elbowroom.claim.tree import Trees
+from elbowroom.claim.tree_bytes import as_words, pack
 from elbowroom.proof.kernel.prove import prove
+from elbowroom.search.branching.enlarge import Effort, enlarge
 from elbowroom.search.find import BLUR, Found, Inputs, Search, positions
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.input_set import InputSet
@@ -33,16 +37,19 @@ _NONE = (
 )
 
 
-def parts_of(region: Region, reach: bool) -> set[str]:
-    """Which parts the columns have that a search writes; `reach`: whether it looks for counterexamples, too."""
+def parts_of(region: Region, reach: bool, splits: bool) -> set[str]:
+    """Which parts the columns have that a search writes; `reach`: whether it looks for counterexamples, too; `splits`:
+    whether regions are cut into parts."""
     boxes = {"boxes"} if region.stated_by_corners else set()
-    return boxes | ({"reach", *(["faces"] if boxes else [])} if reach else set())
+    beyond = {"reach", *(["faces"] if boxes else [])} if reach else set()
+    return boxes | beyond | ({"splits"} if splits else set())
 
 
 @dataclass
 class Task:
     """Everything that is the same for all batches. `dtype`: of the first search; `reach`: whether counterexamples are
-    looked for beyond what was certified."""
+    looked for beyond what was certified; `effort`: what may be spent on larger regions, proved by trees of at most
+    `proof_bytes`."""
 
     search: Search
     told_labels: bool
@@ -51,13 +58,17 @@ class Task:
     deployed: str | None
     dtype: torch.dtype
     reach: bool = False
+    effort: Effort | None = None
+    proof_bytes: int = PROOF_BYTES
 
     def run(self, inputs: Inputs, labels: Tensor) -> dict[str, Any]:
         """Certificates of one batch, as the fields of `Certificates`; features flat."""
         status, message = self._triage(inputs, labels)
         work = Work.none(len(inputs))
         sizes = dataclasses.replace(sizes_of(self.search.net, inputs.spec.group), input_shape=inputs.x.shape[1:])
-        result = blank_rows(Certificates, sizes, inputs.x, parts_of(self.search.region, self.reach))
+        result = blank_rows(
+            Certificates, sizes, inputs.x, parts_of(self.search.region, self.reach, self.effort is not None)
+        )
         result["labels"] = labels
         passed = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.x.device)
         todo = torch.tensor([s == "" for s in status], device=passed.device).nonzero().squeeze(1)
@@ -72,6 +83,8 @@ class Task:
         if len(todo):
             found, _ = self._attempt(inputs.take(todo), torch.float64, work)
             _keep_larger(result, passed, todo, found)
+        if self.effort is not None:
+            self._enlarge(inputs, passed, result, self.effort)
         least = inputs.spec.margins(inputs.outputs).amin(1).tolist()
         for k, ok in enumerate(passed.tolist()):
             if not status[k]:
@@ -82,6 +95,32 @@ class Task:
         if self.reach:
             self._look_beyond(inputs, passed.nonzero().squeeze(1), result)
         return result
+
+    def _enlarge(self, inputs: Inputs, passed: Tensor, result: dict[str, Any], effort: Effort) -> None:
+        """Replaces certified regions, those that `passed`, `b`, by larger ones, where such are found and proved."""
+        good = passed.nonzero().squeeze(1)
+        blurred = self.search.is_blurred(inputs.take(good), torch.float32) | (self.dtype == torch.float64)
+        for dtype, some in ((torch.float32, good[~blurred]), (torch.float64, good[blurred])):
+            if not len(some):
+                continue
+            part = inputs.take(some)
+            shape = self.search.region
+            shift = result["center"][some] - part.x
+            shift = shift if shape.basis is None else shift @ shape.basis.to(shift)
+            down, up = ((result["eps"][some] + side * shift).clamp_min(0) for side in (-1, 1))
+            found = self.search.around(part, shape.theta(down, up), result["uniform"][some])
+            found.ended = [result["ended"][k] for k in some.tolist()]
+            placed = self.search.place(part, found.cap, dtype)
+            theta = torch.minimum(found.theta.to(dtype), placed.caps)
+            spec = dataclasses.replace(part.spec, offset=part.spec.offset - self.search.delta)
+            net = self.search.net.cast(dtype, inputs.x.device)
+            larger = enlarge(net, placed, theta, spec.cast(dtype, inputs.x.device), effort, Short(self.proof_bytes))
+            found.theta = larger.theta.double()
+            trees = [tuple(own.items()) for own in larger.trees]
+            columns = self._verdict(part, found, trees)
+            columns.pop("factor")
+            columns["trees"] = [as_words(pack(own)) for own in trees]
+            _keep_larger(result, passed, some, columns)
 
     def _look_beyond(self, inputs: Inputs, good: Tensor, result: dict[str, Any]) -> None:
         """Writes how much larger the certified regions, those of the inputs `good`, could be at most."""
@@ -163,20 +202,21 @@ class Task:
         region = self.search.place(inputs, found.cap, torch.float64)
         return region, region.stated(torch.minimum(found.theta, region.caps))
 
-    def _prove(self, region: Stated, spec: Specification) -> Tensor:
-        return prove(self.search.net, region, spec.rows, spec.offset, spec.group, self.hints, self.deployed)
+    def _prove(self, region: Stated, spec: Specification, trees: Trees | None = None) -> Tensor:
+        return prove(self.search.net, region, spec.rows, spec.offset, spec.group, self.hints, self.deployed, trees)
 
     def _passes(self, margins: Tensor) -> Tensor:
         """Which inputs' proved margins, `b x g`, are a certificate's."""
         return ((margins >= self.search.delta) & (margins > 0)).all(1)
 
-    def _verdict(self, inputs: Inputs, found: Found) -> dict[str, Any]:
-        """Runs the strict check on what will be stored, shrinking until it passes."""
+    def _verdict(self, inputs: Inputs, found: Found, trees: Trees | None = None) -> dict[str, Any]:
+        """Runs the strict check on what will be stored, shrinking until it passes. `trees`: of each input."""
         x, free = inputs.x, inputs.space.free
         region, whole = self._stated(inputs, found)
 
         def proof(part: Stated, index: Tensor) -> Tensor:
-            return self._prove(part, inputs.spec.part(index))
+            own = None if trees is None else [trees[k] for k in index.tolist()]
+            return self._prove(part, inputs.spec.part(index), own)
 
         at_input = inputs.spec.margins(inputs.outputs)
         proved, margins, factor = largest_proved(

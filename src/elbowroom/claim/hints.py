@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+PROOF_BYTES = 100_000  # of the trees of one input, packed, where nothing is said
+
 
 @dataclass(frozen=True)
 class Hints:

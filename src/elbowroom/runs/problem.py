@@ -69,6 +69,8 @@ def arguments(settings: Settings, net: Network) -> dict[str, Any]:
         "precision": settings.precision,
         "deployed": settings.deployed,
         "reach": settings.reach,
+        "effort": settings.effort,
+        "proof_bytes": settings.proof_bytes,
         "memory": settings.memory,
         "batch": settings.batch,
         "device": device_of(settings),

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elbowroom.claim.hints import PROOF_BYTES
 from elbowroom.errors import InputError
 from elbowroom.runs import values
 from elbowroom.search.bounds.methods import MARGINS, METHODS
@@ -214,6 +215,16 @@ class Settings:
     reach: bool = option(
         values.yes_or_no, "Look for counterexamples as well: how much larger each region could be at most.", False,
         panel=HOW, kind=CLAIM,
+    )  # fmt: skip
+
+    effort: str = option(
+        values.effort, "What to spend on larger regions: fast, medium, high, leaves per tree (500), or seconds per "
+        "input (30s); above fast, regions are cut into parts that are proved one by one.", "fast",
+        panel=HOW, kind=CLAIM, metavar="NAME",
+    )  # fmt: skip
+    proof_bytes: int = option(
+        values.count(1), "The most bytes that such a proof may add to an input; default: {default:,}.", PROOF_BYTES,
+        panel=HOW, kind=CLAIM, metavar="BYTES",
     )  # fmt: skip
 
     device: str | None = option(

@@ -109,6 +109,14 @@ def one_of(*names: str) -> OneOf:
     return OneOf(names)
 
 
+def effort(value: Any) -> str:
+    """A name, leaves or seconds, as text; what it means `certify` says."""
+    found = str(value).strip().lower()
+    if not re.fullmatch(r"fast|medium|high|\d+|\d+(\.\d+)? ?s", found):
+        raise ValueError('must be fast, medium, high, a number of leaves, or seconds such as "30s"')
+    return found
+
+
 def items(value: Any) -> list[Any]:
     """A list, or the items of a text with commas."""
     if isinstance(value, str):

@@ -82,6 +82,20 @@ class Search:
         space = self.region.binding(inputs.space).capped(cap)
         return self.region.place(inputs.x, space, self.net.input_shape, dtype)
 
+    def caps(self, inputs: Inputs, radius: Tensor, scale: Tensor) -> Tensor:
+        """How far features may reach, `b x n`, by the space or by the uniform radius, `b`; `scale`: `b x n`."""
+        own = self.region.binding(inputs.space).farthest()
+        reach = CAP * (radius[:, None] * scale.amax(1, keepdim=True)).double()
+        return torch.where(own.isfinite(), own, reach)
+
+    def around(self, inputs: Inputs, theta: Tensor, radius: Tensor) -> Found:
+        """Regions that were found before, `b x d`, with their uniform radii, `b`, in float64."""
+        shape = self.place(inputs, torch.ones_like(inputs.x), torch.float64)
+        scale = self.region.scale(shape)
+        cap = self.caps(inputs, radius, scale)
+        uniform = self.place(inputs, cap, torch.float64).uniform(radius, scale)
+        return Found(theta, uniform, radius, cap, [""] * len(theta))
+
     def find(self, inputs: Inputs, dtype: torch.dtype, work: Work) -> tuple[Found, Problem]:
         """The largest regions found, computing in `dtype`, and the problem they were found for."""
         device = inputs.points.device
@@ -107,8 +121,7 @@ class Search:
         guess = 0.02 * inputs.x.abs().mean(1).clamp_min(_LEAST_SIZE)
         guess = torch.where(length > 0, torch.minimum(torch.maximum(guess, 1e-3 * length), length), guess)
         radius = uniform_radius(problem, scale, guess.to(dtype) / scale.amax(1))
-        reach = CAP * (radius[:, None] * scale.amax(1, keepdim=True)).double()
-        cap = torch.where(own.isfinite(), own, reach)
+        cap = self.caps(inputs, radius, scale)
         problem = Problem(self.place(inputs, cap, dtype), margins, rows, at_input, work)
         uniform = problem.region.uniform(radius, scale)
         theta, keep = uniform.clone(), (radius > 0).nonzero().squeeze(1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -39,7 +39,7 @@ class Scaled:
 
     Attributes:
         factor: `b`, float64: the largest factor that was proved; 1 where none was.
-        trees: By group: the proof at that factor; None where nothing beyond 1 was proved.
+        trees: By group: the proof at that factor; None where nothing beyond 1 was proved, and 1 needs none.
         reach: `b`, float64: the smallest factor at which a counterexample was found, infinite where none was.
         points: The counterexample, `*input_shape`, or None.
         failed: `b`, float64: the smallest factor that was tried and not proved.
@@ -72,6 +72,7 @@ def largest_scalings(
     limits: Limits | None = None,
     share: float = 0.01,
     tries: int = 8,
+    start: Sequence[dict[int, Tree]] | None = None,
 ) -> Scaled:
     """Scales regions as far as branch and bound proves.
 
@@ -83,12 +84,15 @@ def largest_scalings(
         limits: What may be spent: leaves per tree at each factor, seconds in all.
         share: Ends where a factor that was not proved is closer than this share.
         tries: The most factors tried per input.
+        start: Per input, by group: trees that prove factor 1.
 
     Returns:
         The factors, their proofs, and where counterexamples are.
     """
     limits = limits or Limits()
     search = _Scaling(net, at, count, spec, limits)
+    if start is not None:
+        search.found.trees = [trees or None for trees in start]
     search.attack()
     for _ in range(tries):
         left = search.left(share)

@@ -1,0 +1,62 @@
+"""Effort: regions that plain bounds found, enlarged by branch and bound, with trees that prove them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from elbowroom.claim.tree import Tree
+from elbowroom.claim.tree_bytes import pack
+from elbowroom.errors import InputError
+from elbowroom.search.branching.enlarge import Effort
+
+_LEAST_BYTES, _MOST_BYTES = 1_000, 1_000_000
+_NAMED = {
+    "medium": Effort(leaves=200, seconds=math.inf, rounds=1),
+    "high": Effort(leaves=3000, seconds=math.inf, rounds=3),
+}
+EFFORTS = ("fast", *_NAMED)
+
+
+def effort_of(effort: str | int) -> Effort | None:
+    """What may be spent, from a name, a number of leaves, or seconds per input ("30s"); None for "fast"."""
+    text = effort.strip().lower() if isinstance(effort, str) else effort
+    if text == "fast":
+        return None
+    if isinstance(text, str) and text in _NAMED:
+        return _NAMED[text]
+    seconds = re.fullmatch(r"(\d+(?:\.\d+)?) ?s", text) if isinstance(text, str) else None
+    if seconds is not None and float(seconds[1]) > 0:
+        return Effort(_NAMED["high"].leaves, float(seconds[1]), _NAMED["high"].rounds)
+    if isinstance(text, str) and text.isdecimal():
+        text = int(text)
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 2:
+        return Effort(text, math.inf, _NAMED["high"].rounds)
+    raise InputError(
+        f"effort must be {', '.join(map(repr, EFFORTS))}, a number of leaves per tree (at least 2), or seconds per "
+        f'input such as "30s", got {effort!r}'
+    )
+
+
+def check_proof_bytes(size: int) -> int:
+    """The size, if trees may have it."""
+    if not isinstance(size, int) or isinstance(size, bool) or not _LEAST_BYTES <= size <= _MOST_BYTES:
+        raise InputError(f"proof_bytes must be between {_LEAST_BYTES:,} and {_MOST_BYTES:,}, got {size!r}")
+    return size
+
+
+@dataclass(frozen=True)
+class Short:
+    """Whether trees, by group, take at most so many bytes."""
+
+    size: int
+
+    def __call__(self, trees: dict[int, Tree]) -> bool:
+        try:
+            return len(pack(tuple(trees.items()))) <= self.size
+        except InputError:  # far too long
+            return False
+
+
+__all__ = ["EFFORTS", "Short", "check_proof_bytes", "effort_of"]

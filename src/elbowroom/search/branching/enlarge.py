@@ -1,0 +1,257 @@
+"""Regions made larger by branch and bound: scaled as far as trees prove, then in their shape.
+
+Of a few features, face by face: each is moved outwards until neither a proof nor room is left. Of many, the leaves that
+bind are linearised, as the solvers do with the plain bounds, and the best region under them is tried at a size a little
+larger than before. What is proved on the way is never lost: a region is replaced by a larger one with its proof.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elbowroom.claim.specification import Specification
+from elbowroom.claim.tree import Tree
+from elbowroom.network.graph import Network
+from elbowroom.search.branching.binding import binding
+from elbowroom.search.branching.engine import FEW_FEATURES, Limits, prove
+from elbowroom.search.branching.scaling import largest_scalings
+from elbowroom.search.regions.base import Placed
+from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.regions.objective import Objective, Volume
+
+_FACE, _LAST_FACE = 0.5, 0.03  # how far a face is moved, beside its extent: the first time, and the last
+_WIDER, _NARROWER = 1.5, 0.4  # the next time, after a proof or none
+_LEAST_SHARE = 0.25  # of a feature's half-width: what a face of less extent is moved by
+_MIXED = (0.5, 0.2)  # how much of the way to the best region under linearised leaves is tried
+_GAINS = (0.6, 0.25)  # and how much of what that promises
+_WORTH = 2e-3  # of the mean log width: gains that another linearisation is worth
+_BINDING = 4  # leaves of each tree that are linearised
+_SMALLER = 0.6  # times the leaves there may be, where trees are too long
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What may be spent on larger regions.
+
+    Attributes:
+        leaves: The most leaves of one tree.
+        seconds: Per input.
+        rounds: Linearisations of binding leaves.
+    """
+
+    leaves: int
+    seconds: float
+    rounds: int
+
+
+@dataclass
+class Enlarged:
+    """Regions, `b x d`, and their proofs: per input, by group."""
+
+    theta: Tensor
+    trees: list[dict[int, Tree]]
+
+
+# Whether a certificate can carry these trees.
+Fits = Callable[[dict[int, Tree]], bool]
+
+
+def enlarge(
+    net: Network,
+    placed: Placed,
+    theta: Tensor,
+    spec: Specification,
+    effort: Effort,
+    fits: Fits,
+    objective: Objective | None = None,
+) -> Enlarged:
+    """Larger regions than these, or the same.
+
+    Args:
+        net: The network, in the type and on the device to compute with.
+        placed: The shape around the inputs, likewise.
+        theta: Regions, `b x d`, that plain bounds prove.
+        spec: What must hold, likewise.
+        effort: What may be spent.
+        fits: Whether trees are short enough.
+        objective: What makes a region good.
+
+    Returns:
+        The regions and their trees.
+    """
+    work = _Enlarging(net, placed, theta, spec, effort, fits, objective or Volume())
+    work.scale()
+    if work.low_dimensional:
+        work.move_faces()
+    elif effort.rounds:
+        work.reshape()
+        work.scale()
+    return work.found
+
+
+class _Enlarging:
+    def __init__(
+        self, net: Network, placed: Placed, theta: Tensor, spec: Specification, effort: Effort, fits: Fits,
+        objective: Objective,
+    ) -> None:  # fmt: skip
+        self.net, self.placed, self.spec, self.effort, self.fits = net, placed, spec, effort, fits
+        self.objective = objective
+        self.deadline = time.monotonic() + effort.seconds * len(theta)
+        self.found = Enlarged(theta.clone(), [{} for _ in theta])
+        # Only boxes along the axes are cut across their features.
+        is_box = self._sets(torch.arange(len(theta), device=theta.device), theta).is_box
+        self.low_dimensional = is_box and int(placed.n_free.max()) <= FEW_FEATURES and theta.shape[1] > 1
+
+    def _sets(self, index: Tensor, theta: Tensor) -> InputSet:
+        part = self.placed.take(index)
+        return part.input_set(part.sides(theta))
+
+    def _limits(self, share: float) -> Limits:
+        """For one attempt: a share of the time that is left."""
+        return Limits(leaves=self.effort.leaves, seconds=max(0.0, share * (self.deadline - time.monotonic())))
+
+    # --- the size
+
+    def scale(self) -> None:
+        """Scales regions as far as trees prove that are short enough."""
+        todo = torch.arange(len(self.found.theta), device=self.found.theta.device)
+        leaves = self.effort.leaves
+        while len(todo) and leaves >= 2 and time.monotonic() < self.deadline:
+            base = self.found.theta[todo]
+
+            def at(index: Tensor, factor: Tensor, todo: Tensor = todo, base: Tensor = base) -> InputSet:
+                part = self.placed.take(todo[index])
+                return part.input_set(part.sides(part.grow(base[index], factor.to(base.dtype))))
+
+            limits = Limits(leaves=leaves, seconds=0.5 * (self.deadline - time.monotonic()))
+            start = [self.found.trees[k] for k in todo.tolist()]
+            scaled = largest_scalings(self.net, at, len(todo), self.spec.part(todo), limits, start=start)
+            grown = self.placed.take(todo).grow(base, scaled.factor.to(base.dtype))
+            too_long = []
+            for k, (place, factor) in enumerate(zip(todo.tolist(), scaled.factor.tolist())):
+                trees = scaled.trees[k]
+                if factor <= 1 or trees is None:
+                    continue
+                if self.fits(trees):
+                    self.found.theta[place], self.found.trees[place] = grown[k], trees
+                else:
+                    too_long.append(place)
+            todo = torch.tensor(too_long, dtype=torch.long, device=todo.device)
+            leaves = int(_SMALLER * leaves)
+
+    # --- attempts
+
+    def _attempt(self, index: Tensor, theta: Tensor, share: float) -> Tensor:
+        """Tries regions in place of those of some inputs, `m`; which were proved, `m`, and now stand there."""
+        start = [self.found.trees[k] for k in index.tolist()]
+        out = prove(self.net, self._sets(index, theta), self.spec.part(index), self._limits(share), start)
+        proved = out.proved.all(1)
+        for k in proved.nonzero().squeeze(1).tolist():
+            proved[k] = self.fits(out.trees[k])
+            if bool(proved[k]):
+                self.found.theta[index[k]], self.found.trees[int(index[k])] = theta[k], out.trees[k]
+        return proved
+
+    # --- few features
+
+    def move_faces(self) -> None:
+        """Moves face after face (of a symmetric box, pairs of them) outwards, each by less and less."""
+        caps = self.placed.caps
+        step = torch.where(caps > 0, _FACE, 0.0).to(self.found.theta)
+        while time.monotonic() < self.deadline:
+            index = (step.amax(1) >= _LAST_FACE).nonzero().squeeze(1)
+            if not len(index):
+                return
+            face = step[index].argmax(1, keepdim=True)
+            theta = self.found.theta[index]
+            extent = torch.maximum(theta, _LEAST_SHARE * self._half_widths(index, theta)).gather(1, face)
+            moved = theta.gather(1, face) + step[index].gather(1, face) * extent
+            moved = torch.minimum(moved, caps[index].gather(1, face))
+            room = (moved > theta.gather(1, face) * (1 + 1e-6)).squeeze(1)
+            proved = torch.zeros_like(room)
+            if bool(room.any()):
+                some = room.nonzero().squeeze(1)
+                proved[some] = self._attempt(index[some], theta[some].scatter(1, face[some], moved[some]), 0.2)
+            own = step[index].gather(1, face).squeeze(1)
+            after = torch.where(proved, (_WIDER * own).clamp_max(1.0), torch.where(room, _NARROWER * own, 0.0))
+            step[index, face.squeeze(1)] = after
+
+    def _half_widths(self, index: Tensor, theta: Tensor) -> Tensor:
+        """Of the feature that each parameter is about, `m x d`."""
+        widths = self.placed.take(index).widths(theta)
+        return widths.repeat(1, theta.shape[1] // widths.shape[1])
+
+    # --- many features
+
+    def reshape(self) -> None:
+        """Linearises the leaves that bind, and tries the best region under them."""
+        weight = self.placed.importance.sum(1).clamp_min(1e-30)
+        index = torch.tensor([k for k, trees in enumerate(self.found.trees) if trees], dtype=torch.long).to(
+            weight.device
+        )
+        for step in range(self.effort.rounds):
+            if not len(index) or time.monotonic() > self.deadline:
+                return
+            before = self._size(index)
+            self._towards(index, self._best_linearised(index, step), weight)
+            gained = (self._size(index) - before) / weight[index]
+            index = index[gained > _WORTH]
+
+    def _size(self, index: Tensor) -> Tensor:
+        return self.objective.value(self.placed.take(index), self.found.theta[index])
+
+    def _best_linearised(self, index: Tensor, step: int) -> Tensor:
+        """The best regions under the leaves that bind, linearised, `m x d`."""
+        part, theta = self.placed.take(index), self.found.theta[index]
+        trees = [self.found.trees[k] for k in index.tolist()]
+        found = binding(self.net, self._sets(index, theta), self.spec.part(index), trees, _BINDING, self._limits(1.0))
+        own = part.take(found.input)
+        with torch.enable_grad():
+            sides = own.sides(theta[found.input]).detach().requires_grad_()
+            sets = own.input_set(sides)
+            value = (sets.center * found.by_center).sum() + (sets.radius * found.by_radius).sum()
+            (slopes,) = torch.autograd.grad(value, sides)
+        # Per input, its leaves beside each other; what fills up is a margin that costs nothing.
+        place = _rank_within(found.input, len(index))
+        most = int(place.max()) + 1
+        prices = slopes.new_zeros(len(index), most, slopes.shape[1])
+        left = slopes.new_ones(len(index), most)
+        prices[found.input, place] = (-slopes).clamp_min(0)
+        left[found.input, place] = found.bound.to(slopes).clamp_min(0)
+        target = part.respond(self.objective, prices, left, theta, step)
+        return torch.where(torch.isfinite(target), target, theta)
+
+    def _towards(self, index: Tensor, target: Tensor, weight: Tensor) -> None:
+        """Tries regions on the way to others, scaled so that they are a little larger than before."""
+        pending = torch.arange(len(index), device=index.device)
+        for mixed, gain in zip(_MIXED, _GAINS):
+            if not len(pending):
+                return
+            some = index[pending]
+            part, theta = self.placed.take(some), self.found.theta[some]
+            share = torch.full_like(weight[some], mixed)
+            new = part.mix(theta, target[pending], share)
+            promised = (self.objective.value(part, new) - self.objective.value(part, theta)) / weight[some]
+            new = part.grow(new, torch.exp((gain - 1) * promised.clamp_min(0)).to(new.dtype))
+            worth = (promised > _WORTH).nonzero().squeeze(1)
+            if not len(worth):
+                return
+            proved = torch.zeros_like(promised, dtype=torch.bool)
+            proved[worth] = self._attempt(some[worth], new[worth], 0.3)
+            pending = pending[~proved]
+
+
+def _rank_within(group: Tensor, count: int) -> Tensor:
+    """The how-manieth of its group each is, `l`; `group`: `l`, numbers below `count`."""
+    order = torch.argsort(group, stable=True)
+    first = torch.zeros(count, dtype=torch.long, device=group.device)
+    sizes = torch.bincount(group, minlength=count)
+    first[1:] = sizes.cumsum(0)[:-1]
+    rank = torch.empty_like(group)
+    rank[order] = torch.arange(len(group), device=group.device) - first[group[order]]
+    return rank
