@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elbowroom.claim.tree import Tree
 from elbowroom.claim.tree_bytes import pack
@@ -13,8 +13,8 @@ from elbowroom.search.branching.enlarge import Effort
 
 _LEAST_BYTES, _MOST_BYTES = 1_000, 1_000_000
 _NAMED = {
-    "medium": Effort(leaves=200, seconds=math.inf, rounds=1),
-    "high": Effort(leaves=3000, seconds=math.inf, rounds=3),
+    "medium": Effort(leaves=200, seconds=math.inf, rounds=1, starts=4),
+    "high": Effort(leaves=3000, seconds=math.inf, rounds=3, starts=16),
 }
 EFFORTS = ("fast", *_NAMED)
 
@@ -28,11 +28,11 @@ def effort_of(effort: str | int) -> Effort | None:
         return _NAMED[text]
     seconds = re.fullmatch(r"(\d+(?:\.\d+)?) ?s", text) if isinstance(text, str) else None
     if seconds is not None and float(seconds[1]) > 0:
-        return Effort(_NAMED["high"].leaves, float(seconds[1]), _NAMED["high"].rounds)
+        return replace(_NAMED["high"], seconds=float(seconds[1]))
     if isinstance(text, str) and text.isdecimal():
         text = int(text)
     if isinstance(text, int) and not isinstance(text, bool) and text >= 2:
-        return Effort(text, math.inf, _NAMED["high"].rounds)
+        return replace(_NAMED["high"], leaves=text)
     raise InputError(
         f"effort must be {', '.join(map(repr, EFFORTS))}, a number of leaves per tree (at least 2), or seconds per "
         f'input such as "30s", got {effort!r}'

@@ -26,6 +26,9 @@ from elbowroom.search.regions.objective import Objective, Volume
 
 _FACE, _LAST_FACE = 0.5, 0.03  # how far a face is moved, beside its extent: the first time, and the last
 _WIDER, _NARROWER = 1.5, 0.4  # the next time, after a proof or none
+# Of so few features: other starts, from so small a share of extents, with some faces so many times faster than others,
+# and a last step so much smaller.
+_FEWEST, _SMALLEST, _FASTER, _FINER = 3, 1e-3, 300.0, 0.1
 _LEAST_SHARE = 0.25  # of a feature's half-width: what a face of less extent is moved by
 _MIXED = (0.5, 0.2)  # how much of the way to the best region under linearised leaves is tried
 _GAINS = (0.6, 0.25)  # and how much of what that promises
@@ -41,12 +44,14 @@ class Effort:
     Attributes:
         leaves: The most leaves of one tree.
         seconds: Per input.
-        rounds: Linearisations of binding leaves.
+        rounds: Linearisations of binding leaves, where there are many features.
+        starts: Other regions to start from, where there are very few.
     """
 
     leaves: int
     seconds: float
     rounds: int
+    starts: int
 
 
 @dataclass
@@ -88,6 +93,8 @@ def enlarge(
     work.scale()
     if work.low_dimensional:
         work.move_faces()
+        if work.very_few:
+            work.start_anew(theta)
     elif effort.rounds:
         work.reshape()
         work.scale()
@@ -105,6 +112,7 @@ class _Enlarging:
         self.found = Enlarged(theta.clone(), [{} for _ in theta])
         # Only boxes along the axes are cut across their features.
         is_box = self._sets(torch.arange(len(theta), device=theta.device), theta).is_box
+        self.very_few = int(placed.n_free.max()) <= _FEWEST
         self.low_dimensional = is_box and int(placed.n_free.max()) <= FEW_FEATURES and theta.shape[1] > 1
 
     def _sets(self, index: Tensor, theta: Tensor) -> InputSet:
@@ -159,15 +167,20 @@ class _Enlarging:
 
     # --- few features
 
-    def move_faces(self) -> None:
-        """Moves face after face (of a symmetric box, pairs of them) outwards, each by less and less."""
-        caps = self.placed.caps
+    def move_faces(self, speed: Tensor | None = None) -> None:
+        """Moves face after face (of a symmetric box, pairs of them) outwards, each by less and less. `speed`: how often
+        a face has its turn, `b x d`."""
+        caps, last = self.placed.caps, _LAST_FACE * (_FINER if self.very_few else 1.0)
         step = torch.where(caps > 0, _FACE, 0.0).to(self.found.theta)
+        waits = torch.ones_like(step) if speed is None else 1 / speed
+        tried = waits.clone()
         while time.monotonic() < self.deadline:
-            index = (step.amax(1) >= _LAST_FACE).nonzero().squeeze(1)
+            index = (step.amax(1) >= last).nonzero().squeeze(1)
             if not len(index):
                 return
-            face = step[index].argmax(1, keepdim=True)
+            # In turns: a face that goes on while it can leaves nothing to the others.
+            face = torch.where(step[index] >= last, tried[index], torch.inf).argmin(1, keepdim=True)
+            tried[index, face.squeeze(1)] += waits[index].gather(1, face).squeeze(1)
             theta = self.found.theta[index]
             extent = torch.maximum(theta, _LEAST_SHARE * self._half_widths(index, theta)).gather(1, face)
             moved = theta.gather(1, face) + step[index].gather(1, face) * extent
@@ -180,6 +193,20 @@ class _Enlarging:
             own = step[index].gather(1, face).squeeze(1)
             after = torch.where(proved, (_WIDER * own).clamp_max(1.0), torch.where(room, _NARROWER * own, 0.0))
             step[index, face.squeeze(1)] = after
+
+    def start_anew(self, small: Tensor) -> None:
+        """Moves the faces of other regions, inside of these, `b x d`, which are proved; keeps what is larger."""
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(self.effort.starts):
+            if time.monotonic() > self.deadline:
+                return
+            best, index = self.found, torch.arange(len(small), device=small.device)
+            share, speed = torch.rand(2, *small.shape, generator=generator, dtype=torch.float64).to(small)
+            self.found = Enlarged(small * _SMALLEST**share, [{} for _ in small])
+            before = self.objective.value(self.placed, best.theta)
+            self.move_faces(_FASTER**speed)
+            for k in index[self._size(index) <= before].tolist():
+                self.found.theta[k], self.found.trees[k] = best.theta[k], best.trees[k]
 
     def _half_widths(self, index: Tensor, theta: Tensor) -> Tensor:
         """Of the feature that each parameter is about, `m x d`."""
