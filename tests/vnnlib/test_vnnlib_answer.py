@@ -25,9 +25,9 @@ from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.readers.onnx.write import write_onnx
+from elbowroom.search.branching import engine
 from elbowroom.search.branching.engine import Outcome
 from elbowroom.search.regions.input_set import InputSet
-from elbowroom.verify import decide
 from elbowroom.vnnlib import Answer, Case, Query, answer, box_query, load_for, parse_query, read_query
 from proof.exact import values
 from support import cases, mlp, networks, normal
@@ -242,7 +242,7 @@ def test_nothing_but_the_strict_check_decides(monkeypatch: pytest.MonkeyPatch) -
             leaves=torch.ones(1, spec.n_groups, dtype=torch.long),
         )
 
-    monkeypatch.setattr(decide.engine, "prove", promise)
+    monkeypatch.setattr(engine, "prove", promise)
     assert ask("(assert (<= 0 X_0 1)) (assert (>= Y_0 0.5))").verdict == "violated"
     assert ask("(assert (<= 0 X_0 1)) (assert (>= Y_0 1))", boxes=100).verdict == "unknown"
     assert ask("(assert (<= 0 X_0 1)) (assert (>= Y_0 2))").verdict == "holds"
