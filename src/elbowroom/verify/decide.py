@@ -27,7 +27,7 @@ from elbowroom.verify.counterexample import Counterexample, descend, starting_po
 _STARTS, _STEPS = 16, 40  # of the first descents, per clause
 _FEW, _FEW_STEPS = 32, 5  # of the descents from leaves that are not proved: the lowest so many in a round
 _TRIED = 4  # points of a box that the strict check looks at, of the first descents
-_ATTACK, _SEARCH = 0.2, 0.65  # shares of the time that is left; the rest is for the proof
+_ATTACK, _SEARCH = 0.2, 0.7  # shares of the time that is left; the rest is for the proof
 # What bounds must exceed, of the largest magnitude that a row adds up: first nothing (but the search's own rounding);
 # where a proof then fails, by more rounding than that, something that does not matter otherwise.
 _SLACKS = (0.0, 2.0**-36)
