@@ -19,12 +19,15 @@ from hypothesis import strategies as st
 
 import elbowroom as er
 from elbowroom.claim.specification import Specification
+from elbowroom.claim.tree import single_leaf
 from elbowroom.commands.verify import verify
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.readers.onnx.write import write_onnx
-from elbowroom.verify import split as searching
+from elbowroom.search.branching import engine
+from elbowroom.search.branching.engine import Outcome
+from elbowroom.search.regions.input_set import InputSet
 from elbowroom.vnnlib import Answer, Case, Query, answer, box_query, load_for, parse_query, read_query
 from proof.exact import values
 from support import cases, mlp, networks, normal
@@ -198,7 +201,7 @@ def test_limits() -> None:
     rng = np.random.default_rng(3)
     net = mlp(rng, [4, 20, 20, 20, 2])
     outputs = net(torch.zeros(1, 4, dtype=F64))[0]
-    spec = er.linear_specification(torch.tensor([[1.0, 0.0]]), torch.tensor([8.0]) - outputs[0])
+    spec = er.linear_specification(torch.tensor([[1.0, 0.0]]), torch.tensor([2.0]) - outputs[0])
     query = box_query(-torch.ones(4), torch.ones(4), spec)
     few = answer(net, query, boxes=5)
     assert (few.verdict, few.boxes) == ("unknown", 5)
@@ -217,7 +220,7 @@ def test_limits() -> None:
 def test_pieces_that_cannot_be_halved() -> None:
     """A box two numbers wide whose proof fails by rounding: the search ends, and says so."""
     found = ask("(assert (<= 1 X_0 1.0000000000000002)) (assert (>= Y_0 1.0000000000000002))")
-    assert found.verdict == "unknown" and "neither proved nor halved" in found.cases[0].why
+    assert found.verdict == "unknown" and "neither proved nor cut" in found.cases[0].why
     assert "within rounding" in found.cases[0].why
 
 
@@ -228,12 +231,18 @@ def test_misfits() -> None:
 
 
 def test_nothing_but_the_strict_check_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bounds in floating point that promise everything lead to no "holds"."""
-    monkeypatch.setattr(
-        searching,
-        "margins_of",
-        lambda method: lambda net, inputs, spec: inputs.radius.sum() + torch.ones(len(inputs.center), 1),
-    )
+    """A search that promises everything leads to no "holds"."""
+
+    def promise(net: Network, sets: InputSet, spec: Specification, *_: Any) -> Outcome:
+        return Outcome(
+            proved=torch.ones(1, spec.n_groups, dtype=torch.bool),
+            bound=torch.ones(1, spec.n_groups),
+            trees=[{g: single_leaf(g) for g in range(spec.n_groups)}],
+            points=[None],
+            leaves=torch.ones(1, spec.n_groups, dtype=torch.long),
+        )
+
+    monkeypatch.setattr(engine, "prove", promise)
     assert ask("(assert (<= 0 X_0 1)) (assert (>= Y_0 0.5))").verdict == "violated"
     assert ask("(assert (<= 0 X_0 1)) (assert (>= Y_0 1))", boxes=100).verdict == "unknown"
     assert ask("(assert (<= 0 X_0 1)) (assert (>= Y_0 2))").verdict == "holds"
@@ -325,9 +334,10 @@ def test_a_complete_verifier_agrees_on_acas_answers(marabou: Any, acas: Path, ac
 def test_images(shared: Path) -> None:
     net = er.load(shared / "models" / "mnist-net_256x2.onnx")
     query = read_query(shared / "models" / "prop_0_0.03.vnnlib")
-    assert (
-        answer(net, query, boxes=3).verdict == "unknown"
-    )  # the bounds are not enough, and splitting 784 inputs is no way
+    assert answer(net, query, boxes=1).verdict == "unknown"  # plain bounds are not enough, parts are
+    found = answer(net, query)
+    assert found.verdict == "holds" and 1 < found.boxes < 50
+    assert_right(net, query, found, np.random.default_rng(0))
     case = query.cases[0]
     middle, half = case.lower / 2 + case.upper / 2, case.upper / 2 - case.lower / 2
     for share, verdict in ((0.5, "holds"), (8.0, "violated")):

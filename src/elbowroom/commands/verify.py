@@ -33,7 +33,7 @@ def verify(
         typer.Option(help="The decision to prove on the box; default: that of its midpoint.", show_default=False),
     ] = None,
     boxes: Annotated[
-        int | None, typer.Option(help="Give up after so many pieces of the box.", show_default=False, min=1)
+        int | None, typer.Option(help="Give up when a clause takes more parts of the box.", show_default=False, min=1)
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Give up after this time.", show_default=False, min=0)] = None,
     given: dict[str, Any],

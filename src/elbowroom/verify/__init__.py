@@ -1,1 +1,1 @@
-"""Questions about a given box: answered by splitting it, every piece proved."""
+"""Questions about a given box: answered by cutting it into parts, every one proved."""

@@ -1,6 +1,6 @@
 """`answer`: can the network have outputs that a query calls unsafe?
 
-"holds" is said where the strict check has proved every piece of every box, "violated" where it has proved a
+"holds" is said where the strict check has proved every part of every box, "violated" where it has proved a
 counterexample, "unknown" otherwise.
 """
 
@@ -9,11 +9,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+import torch
+
 from elbowroom.claim.query import Case, Query
-from elbowroom.errors import InputError
+from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.graph import Network
-from elbowroom.verify.counterexample import Counterexample
-from elbowroom.verify.split import Search
+from elbowroom.verify.box import check_effort
+from elbowroom.verify.counterexample import Counterexample, confirm
+from elbowroom.verify.decide import Decided, Decision
 
 BOXES, SECONDS = 200_000, 60.0
 
@@ -26,8 +29,8 @@ class CaseAnswer:
         verdict: "holds", "violated" or "unknown".
         why: The reason, in words.
         counterexample: Where it is violated.
-        boxes: How many pieces of the box were looked at.
-        proved: The share of the box's volume that was proved.
+        boxes: Into how many parts the box was cut, for all clauses together; 1 where it was not.
+        proved: The share of the clauses that were proved; of one that is cut into parts, all or nothing.
     """
 
     verdict: str
@@ -63,6 +66,7 @@ class Answer:
         return sum(case.boxes for case in self.cases)
 
 
+@in_own_modes
 def answer(net: Network, query: Query, boxes: int = BOXES, seconds: float = SECONDS) -> Answer:
     """Does a query hold (no input of its boxes has unsafe outputs), or is it violated?
 
@@ -71,7 +75,8 @@ def answer(net: Network, query: Query, boxes: int = BOXES, seconds: float = SECO
     Args:
         net: The network, see `load_for`.
         query: The question.
-        boxes: How many pieces to look at before the answer is "unknown".
+        boxes: Into how many parts to cut a box for each clause before the answer is "unknown"; a proof has limits of
+            its own, some ten thousand parts for networks of a thousand neurons.
         seconds: For about how long to look.
 
     Returns:
@@ -84,10 +89,7 @@ def answer(net: Network, query: Query, boxes: int = BOXES, seconds: float = SECO
         >>> found = answer(net, read_query("prop_1.vnnlib"))
         >>> found.verdict, found.counterexample
     """
-    if not isinstance(boxes, int) or boxes < 1:
-        raise InputError(f"boxes must be a positive whole number, got {boxes!r}")
-    if not isinstance(seconds, int | float) or not seconds > 0:
-        raise InputError(f"seconds must be positive, got {seconds!r}")
+    check_effort(boxes, seconds, "boxes")
     query.must_fit(net)
     started = time.monotonic()
     found: list[CaseAnswer] = []
@@ -102,18 +104,26 @@ def answer(net: Network, query: Query, boxes: int = BOXES, seconds: float = SECO
 
 
 def _answer_case(net: Network, case: Case, boxes: int, deadline: float) -> CaseAnswer:
-    search = Search(net, case)
-    counterexample = search.run(boxes, deadline)
+    lower, upper = (t.reshape(1, *net.input_shape) for t in (case.lower, case.upper))
+    net.must_agree(torch.cat([lower / 2 + upper / 2, lower, upper]))
+    decision = Decision(net, lower, upper, case.specification(net.n_outputs))
+    found = decision.run(lambda _, x, clause: confirm(net, case, x, clause), boxes, deadline)
+    (counterexample,), proved = found.counterexamples, found.margins[0] > 0
     if counterexample is not None:
         verdict, why = "violated", "an input with unsafe outputs was found, and proved to be one"
-    elif not len(search.left) and not search.stuck:
+    elif bool(proved.all()):
         verdict, why = "holds", "proved on the whole box"
     else:
-        verdict = "unknown"
-        if not len(search.left):
-            why = "some pieces of the box can be neither proved nor halved"
-        else:
-            why = f"the limit of {'boxes' if search.looked >= boxes else 'seconds'} was reached"
-        seen = "a counterexample within rounding was seen" if search.near else "no counterexample was found"
-        why = f"{why}; {100 * search.proved:.3g} % of the box is proved, and {seen}"
-    return CaseAnswer(verdict, why, counterexample, search.looked, search.proved)
+        verdict, why = "unknown", _why_not(found)
+        seen = "a counterexample within rounding was seen" if bool(found.near) else "no counterexample was found"
+        why = f"{why}; {int(proved.sum())} of {len(proved)} clauses are proved, and {seen}"
+    return CaseAnswer(verdict, why, counterexample, int(found.parts), float(proved.double().mean()))
+
+
+def _why_not(found: Decided) -> str:
+    """Why one box is neither proved nor refuted."""
+    if bool(found.late):
+        return "the limit of seconds was reached"
+    if bool(found.full):
+        return "the limit of boxes was reached"
+    return "some parts of the box can be neither proved nor cut"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +12,14 @@ from torch import Tensor
 from elbowroom.arguments.inputs import corners_of, labels_of
 from elbowroom.arguments.tensors import Array
 from elbowroom.claim.hints import Hints
+from elbowroom.claim.query import Case, box_query
 from elbowroom.claim.specification import Specification, label_stays
-from elbowroom.claim.stated import Stated
 from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.graph import Network
-from elbowroom.proof.kernel.prove import prove
 from elbowroom.search.bounds.methods import check_margin, method_named
+from elbowroom.verify.counterexample import Counterexample, confirm
+from elbowroom.verify.decide import Decision, most_leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,14 +30,27 @@ class Verification:
         proved: Whether the decision is proved constant, `b`.
         margins: What was proved of each other class (or group of the specification), `b x g`.
         labels: The decisions it is about, `b`; None where a specification was given.
+        counterexamples: Per box an input of it where the decision is another one, by a proof, or None; all None where
+            only the plain check was asked for.
+        parts: Into how many parts each box was cut, `b`; 1 where it was not.
     """
 
     proved: Tensor
     margins: Tensor
     labels: Tensor | None
+    counterexamples: tuple[Counterexample | None, ...]
+    parts: Tensor
 
     def __bool__(self) -> bool:
         return bool(self.proved.all())
+
+
+def check_effort(leaves: int | None, seconds: float | None, name: str = "leaves") -> None:
+    """Refuses limits that are none; `name`: what the first is called."""
+    if leaves is not None and (not isinstance(leaves, int) or leaves < 1):
+        raise InputError(f"{name} must be a positive whole number, got {leaves!r}")
+    if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
+        raise InputError(f"seconds must be positive, got {seconds!r}")
 
 
 @in_own_modes
@@ -48,8 +64,13 @@ def verify(
     method: str = "adaptive",
     margin: str = "direct",
     deployed: str | None = None,
+    leaves: int | None = None,
+    seconds: float | None = None,
 ) -> Verification:
     """Is the decision the same on the whole box `[lower, upper]`? By the strict check; "not proved" is not "false".
+
+    With `leaves` or `seconds`, boxes that are not proved as a whole are cut into parts that are proved one by one, and
+    counterexamples are looked for.
 
     Args:
         net: The network, see `load`.
@@ -60,7 +81,11 @@ def verify(
         spec: Something else to prove of the outputs.
         method: The bounds to prove it with, as in `certify`.
         margin: "direct" or "logits", as in `certify`.
-        deployed: "float32" to prove also the network as executed in float32.
+        deployed: "float32" to prove also the network as executed in float32. (Counterexamples are of the network in
+            real arithmetic.)
+        leaves: Into how many parts a box may be cut, for each class or group; default, 1, or with `seconds` as many as
+            a proof may have.
+        seconds: For about how long to go on, for all boxes together; default, until `leaves` are reached.
 
     Returns:
         What was proved; true if all boxes were.
@@ -71,6 +96,7 @@ def verify(
     """
     method_named(method)
     check_margin(margin)
+    check_effort(leaves, seconds)
     low, high = corners_of(net, lower, upper, torch.float64)
     net.must_agree(torch.cat([low[:1] / 2 + high[:1] / 2, low[:1], high[:1]]))
     chosen: Tensor | None = None
@@ -84,6 +110,17 @@ def verify(
         raise InputError("give labels or spec, not both")
     spec.check_fits(len(low), net)
     spec = spec.cast(torch.float64, low.device)
-    region, hints = Stated(low.flatten(1), high.flatten(1)), Hints.of(method, margin)
-    margins = prove(net, region, spec.rows, spec.offset, spec.group, hints, deployed)
-    return Verification((margins > 0).all(1), margins, chosen)
+    decision = Decision(net, low, high, spec, Hints.of(method, margin), deployed)
+    if leaves is not None or seconds is not None:
+        cases: dict[int, Case] = {}
+
+        def confirmed(k: int, x: Tensor, group: int) -> Counterexample | None:
+            if k not in cases:
+                one = spec.part(torch.tensor([k], device=low.device)).cast(torch.float64, "cpu")
+                cases[k] = box_query(low[k], high[k], one).cases[0]
+            return confirm(net, cases[k], x, group)
+
+        ends = math.inf if seconds is None else time.monotonic() + seconds
+        decision.run(confirmed, most_leaves(net) if leaves is None else leaves, ends)
+    found = decision.found
+    return Verification(found.proved, found.margins, chosen, tuple(found.counterexamples), found.parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -9,9 +11,10 @@ from torch import Tensor
 
 from elbowroom.claim.query import Case
 from elbowroom.claim.specification import Specification
+from elbowroom.claim.stated import Stated
 from elbowroom.network.graph import Network
+from elbowroom.proof.kernel.prove import prove
 from elbowroom.search.attack import pgd
-from elbowroom.verify.box import verify
 
 FIRST_STEP, LAST_STEP = 0.3, 0.001  # of the descent, as shares of the box's width
 
@@ -36,48 +39,63 @@ class Counterexample:
 
 
 def starting_points(lower: Tensor, upper: Tensor, count: int) -> Tensor:
-    """Points of a box, `count x n`: the midpoint, then corners and points inside in turn; the same ones every time."""
+    """Points of a box, `count x *s`: the midpoint, then corners and points inside in turn; the same ones every time."""
     generator = torch.Generator().manual_seed(0)
-    share = torch.rand(count, len(lower), generator=generator, dtype=lower.dtype)
+    share = torch.rand(count, *lower.shape, generator=generator, dtype=lower.dtype).to(lower.device)
     share[1::2] = share[1::2].round()
     share[0] = 0.5
     return lower + share * (upper - lower)
 
 
 def descend(
-    net: Network, spec: Specification, lower: Tensor, upper: Tensor, start: Tensor, group: Tensor, steps: int
+    net: Network,
+    spec: Specification,
+    lower: Tensor,
+    upper: Tensor,
+    start: Tensor,
+    group: Tensor,
+    steps: int,
+    deadline: float = torch.inf,
 ) -> tuple[Tensor, Tensor]:
     """Moves each point downhill in the margin of its group, inside its box: the lowest seen, and their margins.
 
-    `lower`, `upper`, `start`: `m x n`, of the network's type; `group`: `m`. Steps are along the signs of the gradient.
+    `lower`, `upper`, `start`: `m x *input_shape`, of the network's type; `group`: `m`; `spec`: of each point, or one of
+    all. Steps are along the signs of the gradient, `steps` of them or as many as there is time for until `deadline`
+    (monotonic), one at least.
     """
-    best, least = start, torch.full_like(start[:, 0], torch.inf)
+    best, least = start.clone(), start.new_full((len(start),), torch.inf)
 
     def value(x: Tensor) -> tuple[Tensor, Tensor]:
-        outputs = net.values(x.reshape(-1, *net.input_shape))[-1]
-        margin = spec.margins(outputs).gather(1, group[:, None]).squeeze(1)
+        margin = spec.margins(net.values(x)[-1]).gather(1, group[:, None]).squeeze(1)
         return -margin.sum(), margin.detach()
 
     def seen(x: Tensor, margin: Tensor) -> None:
         nonlocal best, least
         better = margin < least
-        best, least = torch.where(better[:, None], x, best), torch.where(better, margin, least)
+        best[better], least[better] = x[better], margin[better]
 
-    shares = torch.logspace(0, 1, steps + 1, base=LAST_STEP / FIRST_STEP).tolist()
-    pgd(value, start, lower, upper, (FIRST_STEP * share * (upper - lower) for share in shares), seen)
+    def lengths() -> Iterator[Tensor]:
+        for k, share in enumerate(torch.logspace(0, 1, steps + 1, base=LAST_STEP / FIRST_STEP).tolist()):
+            if k > 1 and time.monotonic() > deadline:
+                return
+            yield FIRST_STEP * share * (upper - lower)
+
+    with torch.enable_grad():
+        pgd(value, start, lower, upper, lengths(), seen)
     return best, least
 
 
 def confirm(net: Network, case: Case, x: Tensor, clause: int) -> Counterexample | None:
     """The counterexample at `x` (`n`), moved into the case's box, if the strict check proves it to be one."""
     low, high = case.around(x)
-    shape = net.input_shape
-    proof = verify(net, low.reshape(shape), high.reshape(shape), spec=case.violation(clause, net.n_outputs))
-    if not proof:
+    spec = case.violation(clause, net.n_outputs)
+    margins = prove(net, Stated(low[None], high[None]), spec.rows, spec.offset, spec.group)
+    if not bool((margins > 0).all()):
         return None
-    point = low.reshape(1, *shape)
+    point = low.reshape(1, *net.input_shape)
+    net.must_agree(point)
     with torch.no_grad():
         outputs = net(point)[0]
         rough = net.cast(torch.float32).values(point.float())[-1]
-    seen = case.violation(clause, net.n_outputs).margins(rough.double()) >= 0
-    return Counterexample(point[0], outputs, clause, float(proof.margins.min()), bool(seen.all()))
+    seen = spec.margins(rough.double()) >= 0
+    return Counterexample(point[0], outputs, clause, float(margins.min()), bool(seen.all()))

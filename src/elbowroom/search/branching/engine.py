@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -51,6 +51,11 @@ class Limits:
     memory: int | str | None = None
 
 
+# Whether points, `m x *input_shape`, lead to counterexamples: of which inputs and groups they are, `m` each, and the
+# corners of the boxes that hold the leaves where they come from.
+Look = Callable[[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]], Tensor]
+
+
 @dataclass
 class Outcome:
     """What was found of `b` inputs and `g` groups.
@@ -79,6 +84,7 @@ def prove(
     spec: Specification,
     limits: Limits | None = None,
     start: Sequence[Mapping[int, Tree]] | None = None,
+    look: Look | None = None,
 ) -> Outcome:
     """Tries to prove every group of a specification on every set of inputs, by splitting where plain bounds fail.
 
@@ -90,19 +96,24 @@ def prove(
         spec: What must hold, likewise.
         limits: What may be spent.
         start: Per input, by group: trees to begin with, found on other sets.
+        look: Which of the points where leaves' bounds are attained lead to counterexamples, after which an input is
+            given up; default, those that break the specification as computed here.
 
     Returns:
         What was proved, by which trees.
     """
     with torch.no_grad():
-        return Search(net, sets, spec, limits or Limits()).run(start)
+        return Search(net, sets, spec, limits or Limits(), look).run(start)
 
 
 class Search:
     """One call of `prove`. `pool`: leaves that were bounded and not proved; `bounds`, theirs."""
 
-    def __init__(self, net: Network, sets: InputSet, spec: Specification, limits: Limits) -> None:
-        self.net, self.spec, self.limits = net, spec, limits
+    def __init__(
+        self, net: Network, sets: InputSet, spec: Specification, limits: Limits, look: Look | None = None
+    ) -> None:
+        self.net, self.spec, self.limits, self.look = net, spec, limits, look or self._breaks
+        self.pace = 0.0  # seconds per leaf that was split, lately
         self.deadline = time.monotonic() + limits.seconds
         device = sets.center.device
         budget = Budget.of(limits.memory, device)
@@ -186,11 +197,14 @@ class Search:
         if start is not None:
             work = self.planted(work, start)
         self.pool, self.bounds = work.take(slice(0, 0)), self.least[:0]
+        begun = time.monotonic()
         while len(work):
             self._bound(work)
             if time.monotonic() > self.deadline:
                 self.given_up[self.pool.problem // self.groups] = True
             self._give_up()
+            self.pace = (time.monotonic() - begun) / len(work)
+            begun = time.monotonic()
             work = self._split()
         return self._outcome()
 
@@ -215,15 +229,18 @@ class Search:
         """Points where bounds were attained may be counterexamples."""
         if not len(points):
             return
-        outputs = self.net.values(points)[-1]
-        of = leaves.problem // self.groups
-        margins = self.spec.part(of).margins(outputs)
-        broken = (margins <= 0).any(1)
+        of, group = leaves.problem // self.groups, leaves.problem % self.groups
+        sets = self.roots.sets
+        box = replace(sets, center=sets.center[leaves.root], radius=sets.radius[leaves.root]).hull()
+        broken = self.look(of, group, points, box)
         for k in broken.nonzero().squeeze(1).tolist():
             input_ = int(of[k])
             if self.points[input_] is None:
                 self.points[input_] = points[k]
         self.given_up[of[broken]] = True
+
+    def _breaks(self, of: Tensor, group: Tensor, points: Tensor, box: tuple[Tensor, Tensor]) -> Tensor:
+        return (self.spec.part(of).margins(self.net.values(points)[-1]) <= 0).any(1)
 
     def _give_up(self) -> None:
         """Leaves the inputs alone that are broken, or past their limit."""
@@ -238,7 +255,7 @@ class Search:
         order = alive[worst_first(self.pool.problem[alive], self.bounds[alive])]
         # No tree grows past its limit.
         order = order[rank(self.pool.problem[order]) < self.limits.leaves - self.count[self.pool.problem[order]]]
-        order = order[torch.argsort(rank(self.pool.problem[order]), stable=True)][: self.at_once]
+        order = order[torch.argsort(rank(self.pool.problem[order]), stable=True)][: self._in_time()]
         if self.halves_first:
             order = self._with_their_box(order, alive)
         leaves, bounds = self.pool.take(order).trimmed(), self.bounds[order]
@@ -253,6 +270,11 @@ class Search:
         split = leaves.problem[found]
         self.count.index_add_(0, split, torch.ones_like(split))
         return self._with_fewer_roots(sides)
+
+    def _in_time(self) -> int:
+        """How many leaves to split in the next round."""
+        left = (self.deadline - time.monotonic()) / (2 * self.pace) if self.pace > 0 else self.at_once
+        return max(1, int(min(left, self.at_once)))
 
     def _with_their_box(self, order: Tensor, alive: Tensor) -> Tensor:
         """All leaves of the boxes that these leaves are of, as far as their trees may grow."""

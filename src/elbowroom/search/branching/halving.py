@@ -21,6 +21,8 @@ from elbowroom.search.regions.input_set import InputSet
 if TYPE_CHECKING:
     from elbowroom.search.branching.engine import Search
 
+_NARROW = 4  # roundings of the centre
+
 
 def halve(search: Search, leaves: Leaves, bounds: Tensor) -> tuple[Leaves, Tensor]:
     """The sides of the leaves whose boxes can be halved, and which these are, `l`. `bounds`: the leaves', `l`."""
@@ -43,7 +45,9 @@ def _across(search: Search, leaves: Leaves) -> tuple[Tensor, Tensor]:
     """Across which feature each leaf's box is to be halved (-1: there is no number between its ends), and where."""
     sets = search.roots.sets
     center, radius = (t[leaves.root].flatten(1) for t in (sets.center, sets.radius))
-    divisible = (center - radius < center) & (center < center + radius)
+    # Centre and radius are rounded: of a box as narrow as that the halves are no smaller.
+    divisible = (radius > _NARROW * torch.finfo(radius.dtype).eps * center.abs()) & (radius > 0)
+    divisible &= (center - radius < center) & (center < center + radius)
     share = (by_set(search, leaves)[1].flatten(1) * radius).abs()
     # Where no feature has a share, as where bounds overflowed: the widest.
     share = torch.where((share * divisible).amax(1, keepdim=True) > 0, share, radius)
