@@ -1,0 +1,137 @@
+"""Is a certificate's region what its numbers say? Before anything is proved of it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from elbowroom.certificates.result import NORMS, Certificates
+from elbowroom.claim.stated import Stated
+from elbowroom.claim.tree import Tree, leaves_of
+from elbowroom.claim.tree_bytes import as_bytes, unpack
+from elbowroom.errors import InputError
+from elbowroom.network.graph import Network
+
+_NEAR = 1e-9  # how far an input may be outside a rotated region, whose centre is rounded; it is then proved by itself
+_ROUNDED = 2.0**-50  # relative: what rounding a corner's half or middle costs at most
+_SAME = 1e-9  # relative: sizes that differ by no more are the same, computed in another order
+
+
+def faults(certs: Certificates, net: Network) -> list[str]:
+    """Per input why its certificate cannot be right, before anything is proved; "" where nothing speaks against it."""
+    x, eps, center = (t.flatten(1) for t in (certs.x, certs.eps, certs.center))
+    good: list[tuple[str, Tensor]] = []
+    for name in ("x", "eps", "center", "lower", "upper"):
+        value = getattr(certs, name)
+        if value is not None:
+            good.append((f"{name} holds NaN or infinite values", torch.isfinite(value.flatten(1)).all(1)))
+    if certs.spec_rows is not None:
+        good.append(("it states a label beside its specification", certs.labels == -1))
+    elif net.n_outputs < 2:
+        good.append(("the network has one output, of which a label says nothing", torch.zeros(len(x)).bool()))
+    else:
+        right = (certs.labels >= 0) & (certs.labels < net.n_outputs)
+        good.append((f"its label is not one of the classes 0 to {net.n_outputs - 1}", right))
+    good.append(("an extent (eps) is negative", (eps >= 0).all(1)))
+    if certs.lowest is not None and certs.highest is not None:
+        lowest, highest = certs.lowest.flatten(1), certs.highest.flatten(1)
+        good.append(("the input lies outside its domain", ((lowest <= x) & (x <= highest)).all(1)))
+        if certs.lower is not None and certs.upper is not None:  # other shapes are not cut to the domain
+            within = (lowest <= certs.lower.flatten(1)) & (certs.upper.flatten(1) <= highest)
+            good.append(("the box sticks out of its domain", within.all(1)))
+    size = _size(certs)
+    if certs.lower is not None and certs.upper is not None:
+        lower, upper = certs.lower.flatten(1), certs.upper.flatten(1)
+        good.append(("the lower corner is above the upper one", (lower <= upper).all(1)))
+        good.append(("the input lies outside the region", ((lower <= x) & (x <= upper)).all(1)))
+        good.append(("the centre lies outside the region", ((lower <= center) & (center <= upper)).all(1)))
+        good.append(("an extent (eps) is more than half the box's width", _at_most_half(eps, lower, upper).all(1)))
+        good.extend(size)
+        middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
+        tiny = torch.finfo(eps.dtype).tiny  # halves of subnormal numbers are rounded
+        in_the_middle = (center - middle).abs() <= _SAME * half + _ROUNDED * middle.abs() + tiny
+        good.append(("the centre is not the middle of the box", in_the_middle.all(1)))
+        whole = eps >= half * (1 - _ROUNDED) - torch.finfo(eps.dtype).tiny
+        good.append(("an extent (eps) is less than half the box's width", whole.all(1)))
+    else:
+        straight = certs.orthogonal
+        good.append(("the basis is not orthogonal, so extents mean nothing", torch.full((len(x),), straight)))
+        if straight:
+            inside = _is_near(x - center, eps, NORMS[certs.settings["p"]], certs.basis, x)
+            good.append(("the input lies outside the region", inside))
+        if certs.settings["p"] != "inf":  # extents are read as those around the input
+            good.append(("the input is not the region's centre", (x == center).all(1)))
+        good.extend(size)
+    message = [_fault_of_trees(certs, net, k) for k in range(len(x))]
+    for why, ok in reversed(good):
+        message = [old if fine else why for old, fine in zip(message, ok.tolist())]
+    return [why if s == "certified" else f"no certificate: {s}" for why, s in zip(message, certs.status)]
+
+
+def _fault_of_trees(certs: Certificates, net: Network, k: int) -> str:
+    """Why the trees of one certificate are none, in words."""
+    if certs.trees is None or not len(certs.trees[k]):
+        return ""
+    group = torch.arange(net.n_outputs - 1) if certs.spec_group is None else certs.spec_group
+    try:
+        leaves_of([trees_of(certs, k)], group, net, region_of(certs, torch.tensor([k])))
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def trees_of(certs: Certificates, k: int) -> list[tuple[int, Tree]]:
+    return [] if certs.trees is None else unpack(as_bytes(certs.trees[k]))
+
+
+def _size(certs: Certificates) -> list[tuple[str, Tensor]]:
+    """What may be wrong about a region's stated size, and where it is right, `b`."""
+    eps = certs.eps.flatten(1)
+    # Features that must not move have no extent, and do not count.
+    free = eps > 0
+    n = free.sum(1).double()
+    log = torch.where(n > 0, torch.where(free, eps, 1.0).log().sum(1) / n, -torch.inf)
+    unit = {
+        "inf": n * math.log(2),
+        2: n / 2 * math.log(math.pi) - torch.lgamma(n / 2 + 1),
+        1: n * math.log(2) - torch.lgamma(n + 1),
+    }[certs.settings["p"]]
+    good = []
+    for name, stated, right in (
+        ("geometric mean", certs.geomean.log(), log),
+        ("log-volume", torch.where(n > 0, certs.log_volume / n, certs.log_volume), log + unit / n.clamp_min(1)),
+    ):
+        slack = _SAME * (1 + right.abs().nan_to_num(posinf=0.0))
+        good.append((f"its {name} is more than its extents give", stated <= right + slack))
+        good.append((f"its {name} is less than its extents give", stated >= right - slack))
+    return good
+
+
+def _at_most_half(eps: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """Whether `eps <= (upper - lower) / 2` in real arithmetic."""
+    width = upper - lower
+    other = width - upper
+    error = (upper - (width - other)) - (lower + other)  # what rounding took from the width, exactly (Knuth)
+    return (2 * eps < width) | ((2 * eps == width) & (error >= 0))
+
+
+def _is_near(moved: Tensor, eps: Tensor, p: float, basis: Tensor | None, x: Tensor) -> Tensor:
+    """Which inputs, `moved` from the centre, lie in the region up to rounding."""
+    if basis is not None:
+        moved = torch.linalg.solve(basis, moved.T).T
+    slack = _NEAR * (x.abs().amax(1, keepdim=True) + eps.amax(1, keepdim=True) + moved.abs().amax(1, keepdim=True))
+    scaled = moved / (eps + slack.clamp_min(torch.finfo(x.dtype).tiny))
+    inside: Tensor = torch.linalg.vector_norm(scaled, ord=p, dim=1) <= 1 + _NEAR
+    return inside
+
+
+def region_of(certs: Certificates, index: Tensor) -> Stated:
+    if certs.lower is not None and certs.upper is not None:
+        return Stated(certs.lower[index].flatten(1), certs.upper[index].flatten(1))
+    center, radius = certs.center[index].flatten(1), certs.eps[index].flatten(1)
+    return Stated(center=center, radius=radius, p=NORMS[certs.settings["p"]], basis=certs.basis)
+
+
+__all__ = ["faults", "region_of", "trees_of"]
