@@ -87,7 +87,7 @@ class Certificates:
         trees: How regions are cut into parts that are proved one by one, packed by `elbowroom.claim.tree_bytes` into
             whole words, `b` tensors; empty where a region is proved whole.
         capped: Features whose extent is at its cap, `b x *s`.
-        uniform: The uniform radius under the same bounds, `b`.
+        uniform: The uniform radius under the same bounds, without splits, `b`.
         geomean: The paper's measure, (prod eps)^(1/n), `b`.
         ratio: To the uniform region, per feature: exp((log_volume - uniform's) / n), `b`.
         log_volume: Log of the region's volume, `b`.

@@ -7,6 +7,7 @@ the verdict is the strict check on the very corners that are stored, and the reg
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -130,6 +131,7 @@ def certify(
     settings = _settings(net, shape_of, solver, bounds, margin, delta, precision, deployed)
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)
+    spent = None if spent is None else replace(spent, memory=budget.total)
     task = Task(
         search=Search(
             net=net, region=shape_of, evaluate=margins_of(bounds, margin, budget), solver=solver, delta=float(delta),

@@ -114,7 +114,8 @@ class Task:
             theta = torch.minimum(found.theta.to(dtype), placed.caps)
             spec = dataclasses.replace(part.spec, offset=part.spec.offset - self.search.delta)
             net = self.search.net.cast(dtype, inputs.x.device)
-            larger = enlarge(net, placed, theta, spec.cast(dtype, inputs.x.device), effort, Short(self.proof_bytes))
+            spec, fits = spec.cast(dtype, inputs.x.device), Short(self.proof_bytes)
+            larger = enlarge(net, placed, theta, spec, effort, fits, one_shape=shape.one_radius)
             found.theta = larger.theta.double()
             trees = [tuple(own.items()) for own in larger.trees]
             columns = self._verdict(part, found, trees)

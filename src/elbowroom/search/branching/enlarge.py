@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -46,12 +46,14 @@ class Effort:
         seconds: Per input.
         rounds: Linearisations of binding leaves, where there are many features.
         starts: Other regions to start from, where there are very few.
+        memory: Bytes, or None for a share of what is free.
     """
 
     leaves: int
     seconds: float
     rounds: int
     starts: int
+    memory: int | None = None
 
 
 @dataclass
@@ -73,6 +75,7 @@ def enlarge(
     spec: Specification,
     effort: Effort,
     fits: Fits,
+    one_shape: bool = False,
     objective: Objective | None = None,
 ) -> Enlarged:
     """Larger regions than these, or the same.
@@ -84,6 +87,7 @@ def enlarge(
         spec: What must hold, likewise.
         effort: What may be spent.
         fits: Whether trees are short enough.
+        one_shape: Whether regions may be scaled, but not reshaped.
         objective: What makes a region good.
 
     Returns:
@@ -91,6 +95,8 @@ def enlarge(
     """
     work = _Enlarging(net, placed, theta, spec, effort, fits, objective or Volume())
     work.scale()
+    if one_shape:
+        return work.found
     if work.low_dimensional:
         work.move_faces()
         if work.very_few:
@@ -121,7 +127,8 @@ class _Enlarging:
 
     def _limits(self, share: float) -> Limits:
         """For one attempt: a share of the time that is left."""
-        return Limits(leaves=self.effort.leaves, seconds=max(0.0, share * (self.deadline - time.monotonic())))
+        seconds = max(0.0, share * (self.deadline - time.monotonic()))
+        return Limits(leaves=self.effort.leaves, seconds=seconds, memory=self.effort.memory)
 
     # --- the size
 
@@ -136,7 +143,7 @@ class _Enlarging:
                 part = self.placed.take(todo[index])
                 return part.input_set(part.sides(part.grow(base[index], factor.to(base.dtype))))
 
-            limits = Limits(leaves=leaves, seconds=0.5 * (self.deadline - time.monotonic()))
+            limits = replace(self._limits(0.5), leaves=leaves)
             start = [self.found.trees[k] for k in todo.tolist()]
             scaled = largest_scalings(self.net, at, len(todo), self.spec.part(todo), limits, start=start)
             grown = self.placed.take(todo).grow(base, scaled.factor.to(base.dtype))
