@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from dataclasses import dataclass, replace
 
-from elbowroom.claim.tree import Tree
+from elbowroom.claim.tree import MOST_NODES, Tree
 from elbowroom.claim.tree_bytes import pack
 from elbowroom.errors import InputError
 from elbowroom.search.branching.enlarge import Effort
 
 _LEAST_BYTES, _MOST_BYTES = 1_000, 1_000_000
+_MOST_LEAVES = MOST_NODES // 2  # a tree has one node less than twice its leaves
 _NAMED = {
     "medium": Effort(leaves=200, seconds=math.inf, rounds=1, starts=4),
     "high": Effort(leaves=3000, seconds=math.inf, rounds=3, starts=16),
@@ -26,16 +28,16 @@ def effort_of(effort: str | int) -> Effort | None:
         return None
     if isinstance(text, str) and text in _NAMED:
         return _NAMED[text]
-    seconds = re.fullmatch(r"(\d+(?:\.\d+)?) ?s", text) if isinstance(text, str) else None
+    seconds = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?s", text) if isinstance(text, str) else None
     if seconds is not None and float(seconds[1]) > 0:
         return replace(_NAMED["high"], seconds=float(seconds[1]))
-    if isinstance(text, str) and text.isdecimal():
+    if isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}", text):
         text = int(text)
-    if isinstance(text, int) and not isinstance(text, bool) and text >= 2:
+    if isinstance(text, int) and not isinstance(text, bool) and 2 <= text <= _MOST_LEAVES:
         return replace(_NAMED["high"], leaves=text)
     raise InputError(
-        f"effort must be {', '.join(map(repr, EFFORTS))}, a number of leaves per tree (at least 2), or seconds per "
-        f'input such as "30s", got {effort!r}'
+        f"effort must be {', '.join(map(repr, EFFORTS))}, a number of leaves per tree (from 2 to {_MOST_LEAVES:,}), or "
+        f'seconds per input such as "30s", got {reprlib.repr(effort)}'
     )
 
 

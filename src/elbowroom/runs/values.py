@@ -112,8 +112,8 @@ def one_of(*names: str) -> OneOf:
 def effort(value: Any) -> str:
     """A name, leaves or seconds, as text; what it means `certify` says."""
     found = str(value).strip().lower()
-    if not re.fullmatch(r"fast|medium|high|\d+|\d+(\.\d+)? ?s", found):
-        raise ValueError('must be fast, medium, high, a number of leaves, or seconds such as "30s"')
+    if not re.fullmatch(r"fast|medium|high|[0-9]{1,15}|[0-9]{1,15}(\.[0-9]{1,15})? ?s", found):
+        raise Wrong("fast, medium, high, a number of leaves, or seconds such as 30s")
     return found
 
 
