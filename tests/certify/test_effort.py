@@ -66,11 +66,11 @@ def images() -> tuple[Network, Tensor]:
 
 def residual() -> tuple[Network, Tensor]:
     rng = np.random.default_rng(6)
-    graph = Graph((3,))
-    first = graph.add(ops.Linear(normal(rng, 6, 3), normal(rng, 6)), graph.input)
+    graph = Graph((N,))
+    first = graph.add(ops.Linear(normal(rng, 6, N), normal(rng, 6)), graph.input)
     second = graph.add(ops.Linear(0.5 * normal(rng, 6, 6), normal(rng, 6)), graph.add(ops.ReLU(), first))
     both = graph.add(ops.ReLU(), graph.add(ops.Add((1.0, -1.0)), first, second))
-    return graph.network(graph.add(ops.Linear(normal(rng, 2, 6), normal(rng, 2)), both)), normal(rng, 3, 3)
+    return graph.network(graph.add(ops.Linear(normal(rng, 2, 6), normal(rng, 2)), both)), normal(rng, 2, N)
 
 
 # --- what is claimed, and points that would show it to be false
@@ -152,9 +152,9 @@ def test_no_point_of_a_larger_region_is_a_counterexample(name: str) -> None:
 NETWORKS: dict[str, Callable[[], tuple[Network, Tensor]]] = {
     "leaky": lambda: (chain(2, op=ops.LeakyReLU(0.1)), points(2)),
     "folded": lambda: (chain(2, op=ops.LeakyReLU(-0.2)), points(2)),
-    "tanh": lambda: (chain(3, (2, 5, 3), ops.Tanh()), points(3, 2, 2)),
-    "gelu": lambda: (chain(3, (2, 4, 3), ops.GELU()), points(3, 2, 2)),
-    "two classes": lambda: (chain(4, (3, 8, 2)), points(4, n=3)),
+    "tanh": lambda: (chain(3, (N, 4, 3), ops.Tanh()), points(3, 1)),
+    "gelu": lambda: (chain(3, (N, 3, 3), ops.GELU()), points(3, 1)),
+    "two classes": lambda: (chain(4, (N, 8, 2)), points(4)),
     "many features": lambda: (chain(4, (20, 6, 6, 3)), points(4, 1, 20)),
     "images": images,
     "residual": residual,
@@ -210,7 +210,7 @@ def test_options_are_kept(name: str) -> None:
 def test_a_fine_grid_finds_no_counterexample_in_boxes_that_fill_most_of_the_room() -> None:
     """In two dimensions: 200 points a side, and as many of the box made larger, where some are counterexamples."""
     net, x = chain(2, (2, 8, 8, 3)), points(2, 2, 2)
-    certs = er.certify(net, x, region=er.Box(asymmetric=True), domain=(-2, 2), effort=60)
+    certs = er.certify(net, x, region=er.Box(asymmetric=True), domain=(-2, 2), effort="2s")
     assert certs.certified.all() and certs.lower is not None and certs.upper is not None
     share = torch.cartesian_prod(*[torch.linspace(0, 1, 200).double()] * 2)
     for factor in (1.0, 1.3):
@@ -222,7 +222,7 @@ def test_a_fine_grid_finds_no_counterexample_in_boxes_that_fill_most_of_the_room
 
 def test_a_complete_verifier_finds_none(marabou: Any, tmp_path: Path) -> None:
     """On the boxes as `export` writes them, for which no tree is needed."""
-    net, x = chain(7, (3, 6, 6, 3)), points(7, 2, 3)
+    net, x = chain(7), points(7)
     certs = er.certify(net, x, effort=10, delta=1e-3)
     verifier = Verifier(marabou, tmp_path / "network.onnx")
     paths = export(certs, net, tmp_path)
@@ -397,7 +397,7 @@ def test_damaged_trees_never_prove_more(place: int) -> None:
 
 
 def test_a_run_is_resumed_shown_exported_and_proved(tmp_path: Path) -> None:
-    net, x = chain(1, (3, 8, 3)), points(1, 4, 3)
+    net, x = chain(1, (N, 6, 3)), points(1, 4)
     er.save_network(net, tmp_path / "net.elbowroom")
     np.savez(tmp_path / "data.npz", x=x.numpy(), y=net.decide(net.cast(torch.float64)(x)).numpy())
     given = ("certify", tmp_path / "net.elbowroom", tmp_path / "data.npz", "--device", "cpu")
