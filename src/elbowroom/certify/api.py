@@ -122,7 +122,6 @@ def certify(
     """
     started = time.perf_counter()
     shape_of, solver = _chosen(region, solver, delta, precision, batch, reach)
-    spent = _effort(effort, bounds, margin)
     where = usable_device(device) if device is not None else _device_of(x)
     points = batched(net, tensor_of(by_name(net, x, "x")).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
@@ -131,7 +130,7 @@ def certify(
     settings = _settings(net, shape_of, solver, bounds, margin, delta, precision, deployed)
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)
-    spent = None if spent is None else replace(spent, memory=budget.total)
+    spent = _effort(effort, bounds, margin, budget)
     task = Task(
         search=Search(
             net=net, region=shape_of, evaluate=margins_of(bounds, margin, budget), solver=solver, delta=float(delta),
@@ -149,8 +148,7 @@ def certify(
     chosen, spec = _what_stays(net, outputs, labels, spec)
     sizes = sizes_of(net, None if spec is None else spec.group)
     found = blank_rows(Certificates, sizes, points.cpu(), parts_of(shape_of, reach, spent is not None))
-    rows = net.n_outputs - 1 if spec is None else spec.rows.shape[1]
-    size = batch or budget.batch(net, where, rows)
+    size = batch or budget.batch(net, where, net.n_outputs - 1 if spec is None else spec.rows.shape[1])
     _fill(found, task, points, outputs, chosen, spec, space, size, started)
     if network_hash(net) != settings["network_hash"]:
         raise InputError("the network's parameters were changed while it was being certified; certify it again")
@@ -220,9 +218,10 @@ def uncertified(
     refuse_uncovered(net, told["deployed"])
     search = (told[name] for name in ("bounds", "margin", "delta", "precision", "deployed"))
     settings = _settings(net, region, solver, *search)
-    margins_of(told["bounds"], told["margin"], Budget.of(told["memory"], usable_device(told["device"])))
+    budget = Budget.of(told["memory"], usable_device(told["device"]))
+    margins_of(told["bounds"], told["margin"], budget)
+    spent = _effort(told["effort"], told["bounds"], told["margin"], budget)
     space = space_of(net, x, *(told[name] for name in ("domain", "frozen", "importance", "max_eps")))
-    spent = _effort(told["effort"], told["bounds"], told["margin"])
     check_proof_bytes(told["proof_bytes"])
     has = parts_of(region, told["reach"], spent is not None) | ({"specification"} if group is not None else set())
     found = blank_rows(Certificates, sizes_of(net, group), x, has)
@@ -256,7 +255,7 @@ def _chosen(
     return region, solver
 
 
-def _effort(effort: str | int, bounds: str | BoundFunction, margin: str) -> Effort | None:
+def _effort(effort: str | int, bounds: str | BoundFunction, margin: str, budget: Budget) -> Effort | None:
     """What may be spent on larger regions; refused where branch and bound has other bounds than are asked for."""
     spent = effort_of(effort)
     if spent is not None and (bounds, margin) != ("adaptive", "direct"):
@@ -265,7 +264,7 @@ def _effort(effort: str | int, bounds: str | BoundFunction, margin: str) -> Effo
             f'effort={effort!r} cuts regions into parts, which is done with bounds="adaptive" and margin="direct" '
             f"only; these are bounds={asked}, margin={margin!r}"
         )
-    return spent
+    return None if spent is None else replace(spent, memory=budget.total)
 
 
 def _settings(

@@ -34,7 +34,7 @@ def effort_of(effort: str | int) -> Effort | None:
     if isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}", text):
         text = int(text)
     if isinstance(text, int) and not isinstance(text, bool) and 2 <= text <= _MOST_LEAVES:
-        return replace(_NAMED["high"], leaves=text)
+        return replace(_NAMED["high"], leaves=text, starts=min(_NAMED["high"].starts, text // 50))
     raise InputError(
         f"effort must be {', '.join(map(repr, EFFORTS))}, a number of leaves per tree (from 2 to {_MOST_LEAVES:,}), or "
         f'seconds per input such as "30s", got {reprlib.repr(effort)}'
