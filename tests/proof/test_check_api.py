@@ -17,6 +17,7 @@ from elbowroom.certificates.result import Certificates
 from elbowroom.claim.stated import Stated
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
+from elbowroom.proof import faults
 from elbowroom.proof import recheck as api
 from elbowroom.proof.recheck import CheckReport, check
 from forgery import every_operation, sized
@@ -479,7 +480,7 @@ def test_extents_are_compared_in_exact_arithmetic() -> None:
     half = (upper - lower) / 2
     for steps in (-1, 0, 1):
         eps = half if steps == 0 else torch.nextafter(half, torch.tensor(steps * torch.inf, dtype=torch.float64))
-        found = api._at_most_half(eps, lower, upper).tolist()
+        found = faults._at_most_half(eps, lower, upper).tolist()
         exact = [
             2 * Fraction(e) <= Fraction(u) - Fraction(l)
             for e, l, u in zip(eps.tolist(), lower.tolist(), upper.tolist())

@@ -18,6 +18,7 @@ from elbowroom.certify.larger import Short
 from elbowroom.certify.reach import reaches
 from elbowroom.certify.verdict import largest_proved
 from elbowroom.claim.hints import PROOF_BYTES, Hints
+from elbowroom.claim.space import Space
 from elbowroom.claim.specification import Specification
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Trees
@@ -77,12 +78,12 @@ class Task:
             first, left = todo[clear], todo[~clear]
             if len(first):
                 found, doubtful = self._attempt(inputs.take(first), self.dtype, work)
-                _keep_larger(result, passed, first, found)
+                _keep_larger(result, passed, first, found, inputs.space.part(first))
                 left = torch.cat([left, first[doubtful]]).sort().values
             todo = left
         if len(todo):
             found, _ = self._attempt(inputs.take(todo), torch.float64, work)
-            _keep_larger(result, passed, todo, found)
+            _keep_larger(result, passed, todo, found, inputs.space.part(todo))
         if self.effort is not None:
             self._enlarge(inputs, passed, result, self.effort)
         least = inputs.spec.margins(inputs.outputs).amin(1).tolist()
@@ -121,7 +122,7 @@ class Task:
             columns = self._verdict(part, found, trees)
             columns.pop("factor")
             columns["trees"] = [as_words(pack(own)) for own in trees]
-            _keep_larger(result, passed, some, columns)
+            _keep_larger(result, passed, some, columns, part.space)
 
     def _look_beyond(self, inputs: Inputs, good: Tensor, result: dict[str, Any]) -> None:
         """Writes how much larger the certified regions, those of the inputs `good`, could be at most."""
@@ -251,9 +252,10 @@ class Task:
         }
 
 
-def _keep_larger(result: dict[str, Any], passed: Tensor, rows: Tensor, found: dict[str, Any]) -> None:
-    """Writes what was found for some inputs over what there was, where it is larger."""
-    better = found.pop("certified") & (found["log_volume"] > result["log_volume"][rows])
+def _keep_larger(result: dict[str, Any], passed: Tensor, rows: Tensor, found: dict[str, Any], space: Space) -> None:
+    """Writes what was found for the inputs `rows` over what there was, where it is larger; `space`: theirs."""
+    new, old = (space.importance * torch.where(space.free, t, 1.0).log() for t in (found["eps"], result["eps"][rows]))
+    better = found.pop("certified") & (new.sum(1) > old.sum(1))
     passed[rows[better]] = True
     for name, value in found.items():
         if isinstance(value, list):
