@@ -19,6 +19,8 @@ from torch import Tensor
 import elbowroom as er
 from commands import good, refused, run
 from elbowroom.certificates.result import Certificates
+from elbowroom.certify.task import _keep_larger
+from elbowroom.claim.space import Space
 from elbowroom.claim.specification import Specification
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import EMPTY, STEPS, Tree
@@ -433,3 +435,33 @@ def refused_later(*arguments: Any) -> str:
     assert result.exit_code == 2 and not result.stdout
     assert result.stderr.splitlines()[-1].startswith("elbowroom: "), result.stderr
     return result.stderr.splitlines()[-1]
+
+
+# --- what a region is called
+
+
+@pytest.mark.parametrize("scale", [None, torch.tensor([1.0, 2.0, 0.5, 4.0])])
+def test_a_uniform_region_stays_uniform(scale: Tensor | None) -> None:
+    """Its faces are moved together or not at all, however few there are."""
+    net, region = chain(3), er.Uniform(scale)
+    fast = er.certify(net, points(3), region=region)
+    certs = er.certify(net, points(3), region=region, effort=50)
+    assert bool((certs.geomean > 1.01 * fast.geomean).any())
+    extents = certs.eps if scale is None else certs.eps / scale
+    torch.testing.assert_close(extents, extents[:, :1].expand_as(extents), rtol=1e-6, atol=0)
+    assert bool(er.check(certs, net))
+
+
+def test_weights_say_which_region_is_larger() -> None:
+    """A first feature three times as wide is worth a second one a quarter as wide, if it weighs three times as much."""
+    some = torch.tensor([0])
+    for weight, larger in ((3.0, True), (1.0, False)):
+        importance = torch.tensor([[weight, 1.0]], dtype=torch.float64)
+        ends = torch.full((1, 2), torch.inf, dtype=torch.float64)
+        space = Space(-ends, ends, ends, torch.ones(1, 2, dtype=torch.bool), importance)
+        result: dict[str, Any] = {"eps": torch.ones(1, 2, dtype=torch.float64)}
+        found = {"eps": torch.tensor([[3.0, 0.25]], dtype=torch.float64), "certified": torch.tensor([True])}
+        passed = torch.tensor([False])
+        _keep_larger(result, passed, some, found, space)
+        assert bool(passed) is larger
+        assert float(result["eps"][0, 0]) == (3.0 if larger else 1.0)

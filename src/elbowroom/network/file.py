@@ -30,9 +30,10 @@ from elbowroom.files import TYPES, Archive, canonical_json, digest, parse_json, 
 from elbowroom.network import operations as ops
 from elbowroom.network.encoding import DECODE, decode_shape, exact, plain_fields
 from elbowroom.network.graph import About, Graph, Network, Node, Origin
+from elbowroom.network.table_file import read_table, written_table
 
 SUFFIX = ".elbowroom"
-FORMAT, VERSION = "elbowroom-network", 3
+FORMAT, VERSION = "elbowroom-network", 4
 LARGEST = 1 << 28  # numbers in one layer of a network that is read; more is taken for a damaged file
 _GRAPH = "graph.json"
 _NAMES = ("features", "classes", "notes")
@@ -120,7 +121,7 @@ def about_hash(net: Network) -> str:
 def _written_about(about: About) -> dict[str, Any]:
     names = {what: _written_names(what, getattr(about, what)) for what in _NAMES}
     cut = None if about.cut is None else _printable(about.cut)
-    return {**names, "origin": _written_origin(about.origin), "cut": cut}
+    return {**names, "origin": _written_origin(about.origin), "cut": cut, "table": written_table(about.table)}
 
 
 def _written_names(what: str, given: tuple[str, ...] | None) -> list[str] | None:
@@ -183,13 +184,14 @@ def load_network(path: str | os.PathLike[str]) -> Network:
         names = {name: graph.get(name) for name in _NAMES}
         kinds: dict[str, type] = {"format": str, "version": int, "hash": str, "decision": str, "nodes": list}
         kinds |= {name: list if value is not None else type(None) for name, value in names.items()}
-        optional = {"origin": dict, "cut": str}
+        optional = {"origin": dict, "cut": str, "table": list}
         kinds |= {name: kind if graph.get(name) is not None else type(None) for name, kind in optional.items()}
         _must_be(graph, kinds, where)
         about = About(
             **{name: _read_names(value, f"{where}: {name}") for name, value in names.items()},
             origin=_read_origin(graph["origin"], f"{where}: origin"),
             cut=None if graph["cut"] is None else _read_names([graph["cut"]], f"{where}: cut")[0],
+            table=None if graph["table"] is None else read_table(graph["table"], f"{where}: table"),
         )
         net = _read_nodes(archive, graph["nodes"], graph["decision"], about, where)
     found = network_hash(net)

@@ -16,6 +16,7 @@ from torch import Tensor
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.machine.torch_modes import own_modes, recordable
 from elbowroom.network.operations import Affine, Input, Operation, Reshape, Shape
+from elbowroom.network.table import Table
 
 DECISIONS = ("max", "min")
 
@@ -42,7 +43,8 @@ class About:
     `features`: names of the inputs, flat; `classes`: names of the classes; `notes`: what was done to read the model
     that its user should know, in sentences; `origin`: what it was read from, None where it was built by hand; `cut`:
     what stood behind the outputs in the model and was left off, since it does not change which of them is the largest.
-    Of such outputs nothing but their order means anything of the model.
+    Of such outputs nothing but their order means anything of the model. `table`: how rows of a table become inputs,
+    with the columns' names, categories and units; `features` are then the names of its entries.
     """
 
     features: tuple[str, ...] | None = None
@@ -50,6 +52,7 @@ class About:
     notes: tuple[str, ...] = ()
     origin: Origin | None = None
     cut: str | None = None
+    table: Table | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,6 +211,8 @@ class Network:
         for names, count in ((self.about.features, nodes[0].size), (self.about.classes, nodes[-1].size)):
             if names is not None and (len(names) != count or len(set(names)) != count):
                 raise InputError(f"{count} different names are needed, got {len(set(names))}: {str(names)[:80]}")
+        if self.about.table is not None and self.about.table.entries != self.about.features:
+            raise InputError("the names of the features are not those of the table's entries")
         self._casts: dict[tuple[torch.dtype, torch.device], Network] = {}
 
     @classmethod

@@ -101,14 +101,14 @@ class _Conv(AffineRow):
         return Terms(op.weight.shape[1] * window + 2, op.weight.shape[0] // op.groups * window + 1)
 
     def back(self, op: ops.Conv, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        # Output q meets the input at stride q + dilation k - padding through the kernel's entry k. Channels last, so
-        # that every entry of the kernel is one matrix product.
+        # Output q meets the input at stride q + dilation k - padding through the kernel's entry k.
         per_group, into = len(op.weight) // op.groups, shapes[0][0]
         if a.dim() == 4:
-            # All entries of the kernel in one product, whose columns are then added up.
+            # Images: all entries of the kernel in one product, whose columns `fold` adds up.
             kernels = op.weight.reshape(op.groups, per_group, -1).transpose(1, 2)
             columns = (kernels @ a.reshape(len(a), op.groups, per_group, math.prod(a.shape[2:]))).flatten(1, 2)
             return (F.fold(columns, shapes[0][1:], op.weight.shape[2:], op.dilation, op.padding, op.stride),)
+        # Others: channels last, so that every entry of the kernel is one product.
         rows = a.movedim(1, -1).reshape(len(a), math.prod(a.shape[2:]), op.groups, per_group).transpose(1, 2)
         kernel = op.weight.movedim((0, 1), (-2, -1))
 

@@ -1,0 +1,129 @@
+"""How a network takes the rows of a table: which numbers stand for the values of each column.
+
+A column of numbers is one entry of the network's input. A column of categories is as many entries as its encoder
+makes: a category has a fixed vector of numbers, its code (one-hot, all zeros where an encoder drops it, a single number
+for an ordinal encoder). So a network needs no texts, and a region over codes is a set of categories.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from elbowroom.errors import InputError
+
+Level = str | float | bool | None  # of a category; None: a missing value that counts as one of its own
+Code = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    `levels`: the categories, None for a column of numbers. `codes`: the numbers that stand for each of them, all of
+    one length. `unknown`: those of a value that is none of the levels; None where it is refused. `missing`: what is
+    taken where a value is missing, a number or one of the levels; NaN where a row without it is refused. `unit`: of
+    numbers, for people.
+    """
+
+    name: str
+    levels: tuple[Level, ...] | None = None
+    codes: tuple[Code, ...] = ()
+    unknown: Code | None = None
+    missing: Level = math.nan
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        where = f"the column {self.name!r}"
+        if self.levels is None:
+            if self.codes or self.unknown is not None or not isinstance(self.missing, float):
+                raise InputError(f"{where} holds numbers, which have no codes")
+            return
+        lengths = {len(code) for code in (*self.codes, *(() if self.unknown is None else (self.unknown,)))}
+        if not self.levels or len(self.codes) != len(self.levels) or len(lengths) != 1 or lengths == {0}:
+            raise InputError(f"{where}: {len(self.levels)} levels need as many codes, of one length")
+        if not all(math.isfinite(v) for code in self.codes for v in code):
+            raise InputError(f"{where}: codes must be finite numbers")
+        if len({key_of(level) for level in self.levels}) != len(self.levels):
+            raise InputError(f"{where}: two of the levels {self.levels!r:.80} are the same")
+        if not _is_nan(self.missing) and key_of(self.missing) not in {key_of(level) for level in self.levels}:
+            raise InputError(f"{where}: {self.missing!r} is taken where a value is missing, but is none of the levels")
+
+    @property
+    def width(self) -> int:
+        """How many entries of the network's input it takes."""
+        return 1 if self.levels is None else len(self.codes[0])
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """What these entries are called: a one-hot one by its level."""
+        if self.levels is None or self.width == 1:
+            return (self.name,)
+        names = []
+        for k in range(self.width):
+            own = [str(level) for level, code in zip(self.levels, self.codes) if code[k] != 0]
+            names.append(f"{self.name}={' or '.join(own)}" if own else f"{self.name}[{k}]")
+        return tuple(names)
+
+    def level_of(self, code: Sequence[float]) -> int | None:
+        """The number of the level that a code stands for; None where it is of none, or of several alike."""
+        found = [k for k, own in enumerate(self.codes) if own == tuple(code)]
+        return found[0] if len(found) == 1 else None
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of a table, in the order in which a network takes them."""
+
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise InputError(f"the column {min(twice)!r} is there twice")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def width(self) -> int:
+        return sum(column.width for column in self.columns)
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """A name per entry of the network's input."""
+        return tuple(name for column in self.columns for name in column.entries)
+
+    @property
+    def places(self) -> tuple[slice, ...]:
+        """Which entries are of each column."""
+        ends = np.cumsum([0, *(column.width for column in self.columns)]).tolist()
+        return tuple(slice(a, b) for a, b in itertools.pairwise(ends))
+
+    @property
+    def moves(self) -> np.ndarray:
+        """Which entries are numbers, and may move in a region, `n` booleans."""
+        return np.array([column.levels is None for column in self.columns for _ in range(column.width)], dtype=bool)
+
+
+def key_of(level: Any) -> Any:
+    """What two values have in common that are the same level: numbers and booleans by their value, texts as such."""
+    if level is None or _is_nan(level):
+        return None
+    if isinstance(level, bool | int | float | np.bool_ | np.number):
+        return float(level)
+    return str(level)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float | np.floating) and math.isnan(value)
+
+
+__all__ = ["Code", "Column", "Level", "Table", "key_of"]
