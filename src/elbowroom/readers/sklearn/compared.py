@@ -28,7 +28,9 @@ _MOST_LEVELS = 4096  # of one column that are tried
 def compared(net: Network, model: Any, head: Head, rows: Rows) -> Network:
     """The network, compared with a copy of the model that nobody else can change, and kept with it."""
     try:
-        own = _Model(copy.deepcopy(model), head, rows)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of classes on their way out
+            own = _Model(copy.deepcopy(model), head, rows)
     except Exception as error:  # whatever a part of somebody's model raises
         raise UnsupportedError(f"{type(model).__name__} cannot be copied, to be compared with: {error}") from None
     count = 0
@@ -57,7 +59,7 @@ def _tried(rows: Rows, n: int) -> Any:
     for scale in compare.SCALES:
         plain = scale * rng.normal(size=(_ROWS, n))
         for around in (False, True):  # in raw units, and around what the scalers were fitted to
-            yield _placed(rows, plain, rng, around), None, True
+            yield _placed(rows, plain, rng, around), None, scale == 1.0
     if rows.table is None:
         return
     most = max((len(column.levels) for column in rows.table.columns if column.levels), default=0)

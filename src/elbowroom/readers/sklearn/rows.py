@@ -48,7 +48,9 @@ class Rows:
             except ImportError:
                 pass
             else:
-                return pandas.DataFrame(dict(enumerate(columns))).set_axis(list(self.names), axis=1)
+                # Of its own accord pandas would make NaN of None among texts.
+                series = {k: pandas.Series(column, dtype=column.dtype) for k, column in enumerate(columns)}
+                return pandas.DataFrame(series).set_axis(list(self.names), axis=1)
         plain = all(column.dtype.kind in "fiu" for column in columns)
         return np.stack([column.astype(np.float64 if plain else object) for column in columns], axis=1)
 
@@ -64,7 +66,8 @@ class Rows:
         own = dict(zip(coding.levels, coding.raw))
         assert column.levels is not None
         raw = [own.get(level, level) for level in column.levels]
-        return _array([stranger(column) if k == _STRANGE else raw[k] for k in _levels(column, part)])
+        values = [stranger(column) if k == _STRANGE else raw[k] for k in _levels(column, part)]
+        return _array(values, texts=any(isinstance(level, str) for level in column.levels))
 
 
 _STRANGE, _LOST = -1, -2
@@ -88,11 +91,12 @@ def _parts(table: Table | None) -> list[tuple[Column, slice]]:
     return [] if table is None else list(zip(table.columns, table.places))
 
 
-def _array(values: list[Any]) -> np.ndarray:
-    """Numbers and truth values as such, all else as objects."""
+def _array(values: list[Any], texts: bool = False) -> np.ndarray:
+    """Numbers and truth values as such, all else as objects, as are columns of texts."""
     if all(isinstance(v, bool | np.bool_) for v in values):
         return np.array(values, dtype=bool)
-    if all(isinstance(v, int | float | np.integer | np.floating) and not isinstance(v, bool) for v in values):
+    numbers = all(isinstance(v, int | float | np.integer | np.floating) and not isinstance(v, bool) for v in values)
+    if numbers and not texts:
         return np.array(values, dtype=np.float64)
     found = np.empty(len(values), dtype=object)
     found[:] = values
