@@ -14,6 +14,8 @@ from elbowroom.network.graph import Graph, Network
 from elbowroom.readers import compare
 from elbowroom.readers.reading import left_off
 
+_PROBABILITIES = ("the sigmoid", "the softmax", "Softmax", "Softmax and ZipMap")  # left off, of which logits are left
+
 
 def two_classes(net: Network, classes: tuple[str, ...] | None = None, logit: bool = False) -> Network:
     """A classifier with one output, a logit or a probability, as one with two: the second class where it is high.
@@ -60,7 +62,7 @@ def thresholded(net: Network, threshold: Any, decision: str = "max") -> Network:
     is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
     if not is_number or not 0 < threshold < 1:
         raise InputError(f"threshold must be a probability, above 0 and below 1, got {threshold!r}")
-    if net.n_outputs != 2 or decision != "max" or net.about.cut not in ("the sigmoid", "the softmax"):
+    if net.n_outputs != 2 or decision != "max" or net.about.cut not in _PROBABILITIES:
         what = f"this one has {net.n_outputs} outputs" if net.n_outputs != 2 else "this model's are not known"
         raise InputError(
             f"threshold is for classifiers with two classes whose probabilities a sigmoid or softmax at the end gives; "

@@ -14,15 +14,12 @@ from torch import Tensor
 
 from elbowroom.errors import UnsupportedError
 from elbowroom.network.graph import Network, Origin, Source
-from elbowroom.network.table import Column, key_of
 from elbowroom.readers import compare
+from elbowroom.readers.rows import Rows, has_levels, tried
 from elbowroom.readers.sklearn.heads import CHANCE, EACH, SIGMOID, SOFTMAX, Head
-from elbowroom.readers.sklearn.rows import Rows
 
-_ROWS = 6  # of each kind
 _BATCHES = compare.SIZES
 _TOLERANCE = compare.EXACT.result  # relative to the outputs, above what rounding may cost
-_MOST_LEVELS = 4096  # of one column that are tried
 
 
 def compared(net: Network, model: Any, head: Head, rows: Rows) -> Network:
@@ -34,13 +31,13 @@ def compared(net: Network, model: Any, head: Head, rows: Rows) -> Network:
     except Exception as error:  # whatever a part of somebody's model raises
         raise UnsupportedError(f"{type(model).__name__} cannot be copied, to be compared with: {error}") from None
     count = 0
-    for x, missing, batches in _tried(rows, net.n_inputs):
+    for x, missing, batches in tried(rows, net.n_inputs):
         count += len(x)
         difference = own.differs(net, torch.from_numpy(x), missing, batches)
         if difference is not None:
             raise UnsupportedError(difference)
     values = "its outputs" if head.classes is None else "its scores, probabilities and labels, as far as it has them,"
-    categories = "" if not _has_levels(rows) else ", every category"
+    categories = "" if not has_levels(rows) else ", every category"
     words = (
         f"compared with the model itself, {values} in float64, at {count} random inputs of scale "
         f"{', '.join(f'{scale:g}' for scale in compare.SCALES)} in raw units and around the scalers' centre"
@@ -48,67 +45,6 @@ def compared(net: Network, model: Any, head: Head, rows: Rows) -> Network:
     )
     about = replace(net.about, origin=Origin(type(model).__name__, compared=(words,)))
     return Network(net.nodes, net.decision, about, Source(lambda x: own.differs(net, x)))
-
-
-# --- where
-
-
-def _tried(rows: Rows, n: int) -> Any:
-    """Inputs to compare at, which of their columns are missing to the model, and whether in batches of every size."""
-    rng = np.random.default_rng(0)
-    for scale in compare.SCALES:
-        plain = scale * rng.normal(size=(_ROWS, n))
-        for around in (False, True):  # in raw units, and around what the scalers were fitted to
-            yield _placed(rows, plain, rng, around), None, scale == 1.0
-    if rows.table is None:
-        return
-    most = max((len(column.levels) for column in rows.table.columns if column.levels), default=0)
-    if most:
-        yield _placed(rows, rng.normal(size=(min(most, _MOST_LEVELS), n)), rng, True, every=True), None, False
-    filled = np.array([_filled(column) is not None for column in rows.table.columns])
-    if filled.any():
-        x = _placed(rows, rng.normal(size=(_ROWS, n)), rng, True)
-        missing = filled & (rng.random((_ROWS, len(filled))) < 0.5)
-        missing[0] = filled
-        for column, place, gone in zip(rows.table.columns, rows.table.places, missing.T):
-            if (code := _filled(column)) is not None:
-                x[gone, place] = code
-        yield x, missing, False
-
-
-def _placed(rows: Rows, plain: np.ndarray, rng: np.random.Generator, around: bool, every: bool = False) -> np.ndarray:
-    """Inputs with `plain` for their numbers, or around where scalers have their centre, and categories at random."""
-    x = plain.copy()
-    typical = rows.plan.typical
-    for k, number in enumerate(rows.plan.columns):
-        column = None if rows.table is None else rows.table.columns[k]
-        place = slice(k, k + 1) if rows.table is None else rows.table.places[k]
-        if column is None or column.levels is None:
-            if around and number in typical:
-                x[:, place] = typical[number][0] + typical[number][1] * x[:, place]
-            continue
-        codes = [
-            *column.codes,
-            *([] if column.unknown is None or bool in map(type, column.levels) else [column.unknown]),
-        ]
-        chosen = np.arange(len(x)) % len(codes) if every else rng.integers(len(codes), size=len(x))
-        x[:, place] = np.array(codes)[chosen]
-    return x
-
-
-def _filled(column: Column) -> tuple[float, ...] | None:
-    """The code of what is taken where a value is missing; None where a row without one is refused."""
-    if column.levels is None:
-        return None if np.isnan(float(column.missing or 0.0)) else (float(column.missing or 0.0),)
-    if isinstance(column.missing, float) and np.isnan(column.missing):
-        return None
-    if column.missing is None:  # a category of its own, tried as such
-        return None
-    return column.codes[[key_of(level) for level in column.levels].index(key_of(column.missing))]
-
-
-def _has_levels(rows: Rows) -> bool:
-    return rows.table is not None and any(column.levels is not None for column in rows.table.columns)
 
 
 # --- what

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from elbowroom.network.table import Code
+from elbowroom.readers.flow import Coding, Flow, Plan, Raw, level_of
 from elbowroom.readers.reading import refuse
-from elbowroom.readers.sklearn.flow import Coding, Flow, Plan, Raw, level_of
 from elbowroom.readers.sklearn.steps import Step
 
 

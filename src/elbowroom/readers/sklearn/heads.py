@@ -10,8 +10,8 @@ import numpy as np
 
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
+from elbowroom.readers.flow import Flow, Plan, Value, apply, chain, tensor
 from elbowroom.readers.reading import refuse
-from elbowroom.readers.sklearn.flow import Flow, Plan, Value, apply, chain, tensor
 
 # How probabilities follow from the numbers: a sigmoid of the one, a softmax of all, a sigmoid of each divided by their
 # sum, or the one number is itself a probability.

@@ -12,11 +12,11 @@ from elbowroom.arguments.names import Names, printable
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network
+from elbowroom.readers.flow import Plan, apply, tensor
 from elbowroom.readers.reading import left_off
+from elbowroom.readers.rows import Rows
 from elbowroom.readers.sklearn.compared import compared
-from elbowroom.readers.sklearn.flow import Plan, apply, tensor
 from elbowroom.readers.sklearn.heads import EACH, SIGMOID, SOFTMAX, Head
-from elbowroom.readers.sklearn.rows import Rows
 from elbowroom.readers.sklearn.walk import Walk
 from elbowroom.readers.two_classes import two_classes
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from elbowroom.network import operations as ops
 from elbowroom.network.table import key_of
+from elbowroom.readers.flow import NOTHING, Flow, Plan, Raw, chain, entries, tensor
 from elbowroom.readers.reading import refuse
-from elbowroom.readers.sklearn.flow import NOTHING, Flow, Plan, Raw, chain, entries, tensor
 
 Step = Callable[[Plan, Flow, Any, str], Flow]
 

@@ -12,9 +12,9 @@ from typing import Any, NoReturn, TypeVar
 
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
+from elbowroom.readers.flow import Flow, Plan, chain, entries, tensor
 from elbowroom.readers.reading import RefusalError, refuse
 from elbowroom.readers.sklearn.encoders import encoders
-from elbowroom.readers.sklearn.flow import Flow, Plan, chain, entries, tensor
 from elbowroom.readers.sklearn.heads import Head, Reading, estimators
 from elbowroom.readers.sklearn.refusals import why
 from elbowroom.readers.sklearn.steps import Step, steps

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from elbowroom.network import operations as ops
+from elbowroom.readers.flow import Value, apply, chain, tensor
 from elbowroom.readers.reading import refuse
-from elbowroom.readers.sklearn.flow import Value, apply, chain, tensor
 from elbowroom.readers.sklearn.heads import CHANCE, EACH, SIGMOID, Head
 from elbowroom.readers.two_classes import logit
 

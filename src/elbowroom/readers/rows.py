@@ -1,15 +1,17 @@
-"""Rows as a model takes them, from inputs of the network that was read from it."""
+"""Rows as a model of tables takes them, from inputs of the network that was read from it; and some to compare at."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from elbowroom.arguments.encoding import stranger
-from elbowroom.network.table import Column, Table
-from elbowroom.readers.sklearn.flow import Plan
+from elbowroom.network.table import Column, Table, key_of
+from elbowroom.readers import compare
+from elbowroom.readers.flow import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +31,10 @@ class Rows:
                 return f"the entries {code} of {column.name!r} stand for none of its categories"
         return None
 
-    def raw(self, x: np.ndarray, missing: np.ndarray | None = None) -> Any:
-        """Rows of which the network makes `x`, `b x n`: a frame where the model was fitted to one (and pandas is
-        there), else an array. `missing`: which columns of the network, `b x c`, are to be missing."""
-        columns: list[Any] = [self._unread(k, len(x)) for k in range(self.plan.count)]
+    def columns(self, x: np.ndarray, missing: np.ndarray | None = None) -> list[np.ndarray]:
+        """Values of every column of the model, `b` each, of which the network makes `x`, `b x n`. `missing`: which
+        columns of the network, `b x c`, are to be missing."""
+        found: list[Any] = [self._unread(k, len(x)) for k in range(self.plan.count)]
         for k, number in enumerate(self.plan.columns):
             if self.table is None:
                 values = x[:, number].copy()
@@ -41,7 +43,12 @@ class Rows:
             if missing is not None and missing[:, k].any():
                 values = values.astype(np.float64 if values.dtype.kind in "fiu" else object)
                 values[missing[:, k]] = np.nan
-            columns[number] = values
+            found[number] = values
+        return found
+
+    def raw(self, x: np.ndarray, missing: np.ndarray | None = None) -> Any:
+        """The same as a frame where the model was fitted to one (and pandas is there), else as an array."""
+        columns = self.columns(x, missing)
         if self.names is not None:
             try:
                 import pandas
@@ -103,4 +110,68 @@ def _array(values: list[Any], texts: bool = False) -> np.ndarray:
     return found
 
 
-__all__ = ["Rows"]
+# --- where to compare
+
+ROWS = 6  # of each kind
+_MOST_LEVELS = 4096  # of one column that are tried
+
+
+def tried(rows: Rows, n: int) -> Iterator[tuple[np.ndarray, np.ndarray | None, bool]]:
+    """Inputs to compare at, which of their columns are missing to the model, and whether in batches of every size."""
+    rng = np.random.default_rng(0)
+    for scale in compare.SCALES:
+        plain = scale * rng.normal(size=(ROWS, n))
+        for around in (False, True):  # in raw units, and around what the scalers were fitted to
+            yield _placed(rows, plain, rng, around), None, scale == 1.0
+    if rows.table is None:
+        return
+    most = max((len(column.levels) for column in rows.table.columns if column.levels), default=0)
+    if most:
+        yield _placed(rows, rng.normal(size=(min(most, _MOST_LEVELS), n)), rng, True, every=True), None, False
+    filled = np.array([_filled(column) is not None for column in rows.table.columns])
+    if filled.any():
+        x = _placed(rows, rng.normal(size=(ROWS, n)), rng, True)
+        missing = filled & (rng.random((ROWS, len(filled))) < 0.5)
+        missing[0] = filled
+        for column, place, gone in zip(rows.table.columns, rows.table.places, missing.T):
+            if (code := _filled(column)) is not None:
+                x[gone, place] = code
+        yield x, missing, False
+
+
+def _placed(rows: Rows, plain: np.ndarray, rng: np.random.Generator, around: bool, every: bool = False) -> np.ndarray:
+    """Inputs with `plain` for their numbers, or around where scalers have their centre, and categories at random."""
+    x = plain.copy()
+    typical = rows.plan.typical
+    for k, number in enumerate(rows.plan.columns):
+        column = None if rows.table is None else rows.table.columns[k]
+        place = slice(k, k + 1) if rows.table is None else rows.table.places[k]
+        if column is None or column.levels is None:
+            if around and number in typical:
+                x[:, place] = typical[number][0] + typical[number][1] * x[:, place]
+            continue
+        codes = [
+            *column.codes,
+            *([] if column.unknown is None or bool in map(type, column.levels) else [column.unknown]),
+        ]
+        chosen = np.arange(len(x)) % len(codes) if every else rng.integers(len(codes), size=len(x))
+        x[:, place] = np.array(codes)[chosen]
+    return x
+
+
+def _filled(column: Column) -> tuple[float, ...] | None:
+    """The code of what is taken where a value is missing; None where a row without one is refused."""
+    if column.levels is None:
+        return None if np.isnan(float(column.missing or 0.0)) else (float(column.missing or 0.0),)
+    if isinstance(column.missing, float) and np.isnan(column.missing):
+        return None
+    if column.missing is None:  # a category of its own, tried as such
+        return None
+    return column.codes[[key_of(level) for level in column.levels].index(key_of(column.missing))]
+
+
+def has_levels(rows: Rows) -> bool:
+    return rows.table is not None and any(column.levels is not None for column in rows.table.columns)
+
+
+__all__ = ["Rows", "has_levels", "tried"]

@@ -1,4 +1,4 @@
-"""What flows through a pipeline: columns of the table as they come, and numbers computed from them.
+"""What flows through a model of tables: columns as they come, and numbers computed from them.
 
 Which columns are numbers and which are categories is known only when the whole pipeline has been walked through: an
 encoder may come late. So what is computed is first written down as `Value`s, and becomes a graph once the table is
@@ -152,7 +152,7 @@ class Plan:
                 continue
             raw = [item for item in run if isinstance(item, Raw)]
             for item in raw:
-                self._use(item, None, where)
+                self.use(item, None, where)
             parts.append(Value(len(raw), columns=tuple(item.column for item in raw)))
         if not parts:
             refuse("gets no features at all")
@@ -160,10 +160,10 @@ class Plan:
 
     def coded(self, item: Raw, coding: Coding, where: str) -> Flow:
         """The entries of a column of categories."""
-        self._use(item, coding, where)
+        self.use(item, coding, where)
         return entries(Value(coding.width, columns=(item.column,)))
 
-    def _use(self, item: Raw, coding: Coding | None, where: str) -> None:
+    def use(self, item: Raw, coding: Coding | None, where: str) -> None:
         name = self.names[item.column]
         if coding is None and item.fill is not NOTHING and not _is_number(item.fill):
             refuse(f"takes {name!r} for numbers, but its missing values are filled with {item.fill!r}")
