@@ -24,6 +24,7 @@ from elbowroom.network.graph import Graph
 from elbowroom.network.table import Code, Column, Level, Table, key_of
 from elbowroom.readers.reading import refuse
 
+_MOST = 1 << 20  # numbers in the codes of a column, as a network's file may hold them
 NOTHING: Any = object()  # no imputer has said what to take where a value is missing
 
 
@@ -68,6 +69,15 @@ class Coding:
     @property
     def width(self) -> int:
         return len(self.codes[0])
+
+
+def refuse_many(levels: int, width: int, name: str = "a column") -> None:
+    """Codes are written out, one for each level."""
+    if levels * width > _MOST:
+        refuse(
+            f"makes {width:,} columns of the {levels:,} categories of {name}, which is more than can be held: take "
+            "rare ones together (max_categories, min_frequency)"
+        )
 
 
 def tensor(values: Any) -> Tensor:
@@ -294,5 +304,5 @@ def level_of(value: Any) -> Level:
 
 __all__ = [
     "NOTHING", "Coding", "Entry", "Flow", "Plan", "Raw", "Value", "apply", "chain", "entries", "joined", "level_of",
-    "selected", "tensor",
+    "refuse_many", "selected", "tensor",
 ]  # fmt: skip

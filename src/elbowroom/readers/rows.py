@@ -63,7 +63,7 @@ class Rows:
 
     def _unread(self, column: int, count: int) -> np.ndarray:
         value = self.plan.constant.get(column, 0.0)
-        return _array([value] * count)
+        return _array([value] * count, [value])
 
     def _values(self, number: int, column: Column, part: np.ndarray) -> np.ndarray:
         coding = self.plan.coding(number)
@@ -74,7 +74,7 @@ class Rows:
         assert column.levels is not None
         raw = [own.get(level, level) for level in column.levels]
         values = [stranger(column) if k == _STRANGE else raw[k] for k in _levels(column, part)]
-        return _array(values, texts=any(isinstance(level, str) for level in column.levels))
+        return _array(values, raw)
 
 
 _STRANGE, _LOST = -1, -2
@@ -98,12 +98,11 @@ def _parts(table: Table | None) -> list[tuple[Column, slice]]:
     return [] if table is None else list(zip(table.columns, table.places))
 
 
-def _array(values: list[Any], texts: bool = False) -> np.ndarray:
-    """Numbers and truth values as such, all else as objects, as are columns of texts."""
-    if all(isinstance(v, bool | np.bool_) for v in values):
+def _array(values: list[Any], levels: list[Any]) -> np.ndarray:
+    """Values of a column with these levels: numbers and truth values as such where all are, else objects."""
+    if all(isinstance(v, bool | np.bool_) for v in (*values, *levels)):
         return np.array(values, dtype=bool)
-    numbers = all(isinstance(v, int | float | np.integer | np.floating) and not isinstance(v, bool) for v in values)
-    if numbers and not texts:
+    if all(isinstance(v, int | float | np.integer | np.floating) and not isinstance(v, bool) for v in levels):
         return np.array(values, dtype=np.float64)
     found = np.empty(len(values), dtype=object)
     found[:] = values

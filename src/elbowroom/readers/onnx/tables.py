@@ -18,7 +18,7 @@ import numpy as np
 from elbowroom.arguments.names import printable
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.table import Table
-from elbowroom.readers.flow import NOTHING, Coding, Plan, Raw, level_of
+from elbowroom.readers.flow import NOTHING, Coding, Plan, Raw, level_of, refuse_many
 from elbowroom.readers.onnx.ends import Outputs, described, dims_of
 from elbowroom.readers.onnx.file import FLOATS, INTEGERS, checked_size, read_tensor, type_name
 from elbowroom.readers.onnx.linear import Classifier, linear_classifier, linear_regressor
@@ -306,6 +306,7 @@ def _one_hot(node: NodeProto) -> Coding:
     levels = tuple(level_of(_text(v) if texts else int(v)) for v in texts or numbers or ())
     if not levels:
         refuse("has no categories")
+    refuse_many(len(levels), len(levels))
     codes = tuple(tuple(float(j == k) for j in range(len(levels))) for k in range(len(levels)))
     unknown = (0.0,) * len(levels) if _attribute(node, "zeros", 1) else None
     return Coding(levels, codes, unknown, levels)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from elbowroom.network.table import Code
-from elbowroom.readers.flow import Coding, Flow, Plan, Raw, level_of
+from elbowroom.readers.flow import Coding, Flow, Plan, Raw, level_of, refuse_many
 from elbowroom.readers.reading import refuse
 from elbowroom.readers.sklearn.steps import Step
 
@@ -60,6 +60,7 @@ def _one_hot(encoder: Any, k: int) -> Coding | None:
     kept = [g for g in sorted(set(group)) if g != dropped]
     if not kept:
         return None
+    refuse_many(len(raw), len(kept))
 
     def code(g: int | None) -> Code:
         return tuple(float(g == own) for own in kept)
@@ -101,9 +102,11 @@ def _groups(encoder: Any, k: int, present: list[int] | None = None) -> list[int]
     rare = _infrequent(encoder, k)
     if rare is None:
         return list(range(len(levels)))
-    is_rare = [any(level == one or (_is_nan(level) and _is_nan(one)) for one in rare) for level in levels]
-    frequent = [j for j, yes in enumerate(is_rare) if not yes]
-    return [len(frequent) if yes else frequent.index(j) for j, yes in enumerate(is_rare)]
+    # Levels and rare ones stand in the same order; NaN is no key, and stands last.
+    few = {None if _is_nan(one) else one for one in rare}
+    is_rare = [(None if _is_nan(level) else level) in few for level in levels]
+    number = {j: k for k, j in enumerate(j for j, yes in enumerate(is_rare) if not yes)}
+    return [number.get(j, len(number)) for j in range(len(levels))]
 
 
 def _coding(raw: Any, codes: list[Code], unknown: Code | None) -> Coding:
