@@ -129,7 +129,9 @@ def _several(model: Any) -> Any:
     if isinstance(classes, list) or np.ndim(classes) != 1:
         refuse("gives several labels at once, each of them yes or no; certify one label at a time")
     if len(classes) < 2:
-        raise InputError(f"{type(model).__name__} was fitted to the one class {str(classes[0])!r}, so it decides nothing")
+        raise InputError(
+            f"{type(model).__name__} was fitted to the one class {str(classes[0])!r}, so it decides nothing"
+        )
     return classes
 
 
