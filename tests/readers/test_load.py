@@ -420,7 +420,7 @@ def test_wrong_input_shapes() -> None:
 
 @pytest.mark.parametrize("model", [object(), lambda x: x, 3, None, {"weight": 1}])
 def test_other_things_are_refused(model: Any) -> None:
-    with pytest.raises(InputError, match=r"cannot load \w+: give a torch.nn.Module, a fitted scikit-learn MLP"):
+    with pytest.raises(InputError, match=r"cannot load \w+: give a torch.nn.Module, a fitted scikit-learn model"):
         load(model)
 
 

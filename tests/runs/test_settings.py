@@ -47,6 +47,8 @@ SAME = [
     ("memory", "4GiB", "4GiB", "4GiB"),
     ("shuffle", True, True, True),
     ("deployed", "float32", "float32", "float32"),
+    ("threshold", "0.3", 0.3, 0.3),
+    ("units", ["age=years", "a=b=m/s"], {"age": "years", "a=b": "m/s"}, {"age": "years", "a=b": "m/s"}),
     ("reach", True, True, True),
 ]
 
@@ -95,6 +97,10 @@ def test_what_is_kept_is_read_again() -> None:
         ("memory", 0, "memory must be a whole number"),
         ("predicted", "yes", "predicted must be true or false"),
         ("model", 7, "model must be text"),
+        ("threshold", "1", "threshold must be a number above 0 and below 1"),
+        ("threshold", "nan", "threshold must be a number"),
+        ("units", "years", "units must be a feature and its unit, such as age=years"),
+        ("units", {"age": 3}, "units must be text"),
         ("deployed", "float16", "deployed must be one of float32"),
     ],
 )

@@ -66,7 +66,7 @@ class Column:
             return (self.name,)
         names = []
         for k in range(self.width):
-            own = [str(level) for level, code in zip(self.levels, self.codes) if code[k] != 0]
+            own = [_shown(level) for level, code in zip(self.levels, self.codes) if code[k] != 0]
             names.append(f"{self.name}={' or '.join(own)}" if own else f"{self.name}[{k}]")
         return tuple(names)
 
@@ -120,6 +120,11 @@ def key_of(level: Any) -> Any:
     if isinstance(level, bool | int | float | np.bool_ | np.number):
         return float(level)
     return str(level)
+
+
+def _shown(level: Level) -> str:
+    """As an entry's name has it: whole numbers without a point."""
+    return str(int(level)) if isinstance(level, float) and level.is_integer() else str(level)
 
 
 def _is_nan(value: Any) -> bool:

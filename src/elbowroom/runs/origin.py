@@ -53,6 +53,8 @@ def _shown(value: Any) -> str:
         item = left.pop()
         if isinstance(item, list):
             left.extend(reversed(item))
+        elif isinstance(item, dict):
+            left.extend(f"{name}={_text(one)}" for name, one in reversed(item.items()))
         else:
             flat.append(item)
     if len(flat) > _SHOWN:

@@ -132,6 +132,15 @@ class Settings:
         "{choices}; default: classification, or regression with --within.",
         panel=MODEL, kind=READING, metavar="TASK",
     )  # fmt: skip
+    threshold: float | None = option(
+        values.probability,
+        "Of two classes: decide the second one where its probability is at least this; default: 0.5, or the model's.",
+        panel=MODEL, kind=READING, metavar="P",
+    )  # fmt: skip
+    units: dict[str, str] | None = option(
+        values.units, "Of a feature, for tables and pictures: age=years (repeat).",
+        panel=MODEL, kind=READING, flag="--unit", metavar="FEATURE=UNIT", many=True,
+    )  # fmt: skip
     class_names: list[str] | None = option(
         values.class_names,
         "What the data's labels call the model's outputs, in the order of these: cat,dog or 1..10; default: the "

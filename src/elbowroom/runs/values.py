@@ -82,6 +82,13 @@ def not_negative(value: Any) -> float:
     return found
 
 
+def probability(value: Any) -> float:
+    found = finite(value)
+    if not 0 < found < 1:
+        raise Wrong("a number above 0 and below 1")
+    return found
+
+
 def count(least: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
         if isinstance(value, str) and re.fullmatch(r"[0-9]{1,15}", value):
@@ -202,6 +209,14 @@ def by_feature(parse: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
         return found
 
     return table
+
+
+def units(value: Any) -> dict[str, str]:
+    """A table from feature to unit, or texts such as "age=years"."""
+    found = by_feature(text)(value)
+    if ALL in found or not all(found):
+        raise Wrong("a feature and its unit, such as age=years")
+    return found
 
 
 def ends(value: Any) -> list[float | None]:

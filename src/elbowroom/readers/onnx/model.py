@@ -25,7 +25,9 @@ from elbowroom.readers.onnx.ends import Outputs, described, input_shape
 from elbowroom.readers.onnx.file import FLOATS, INTEGERS, first_line, read_model, read_tensor, type_name, with_data
 from elbowroom.readers.onnx.guard import Pair
 from elbowroom.readers.onnx.operators import AFTER_CUT, HANDLERS, ML, REASONS, TAKES_FORMULA, TAKES_WHOLE
+from elbowroom.readers.onnx.originals import as_it_was
 from elbowroom.readers.onnx.step import Builder, Lost, LostError, Place, Step, Value, inner
+from elbowroom.readers.onnx.tables import plain_model
 from elbowroom.readers.onnx.types import Types, result_shapes
 from elbowroom.readers.reading import RefusalError, Unknown, left_off, refuse
 
@@ -43,7 +45,10 @@ def read_onnx(path: Path, task: str | None = None) -> Network:
     """
     model, opset = read_model(path)
     try:
-        return _Reading(model, opset, path.parent, task).network
+        plain = plain_model(model, path.parent)
+        if plain is None:
+            return _Reading(model, opset, path.parent, task).network
+        return as_it_was(_Reading(plain.model, opset, path.parent, task).network, plain, model, task)
     except UnsupportedError as error:
         raise UnsupportedError(f"{path}: {error}") from None
     except InputError as error:

@@ -322,6 +322,10 @@ _RECURRENT = "recurrent networks are not supported"
 _QUANTISED = "quantised networks are not supported; export the model before it is quantised"
 _FLOW = "what is computed depends on a condition or a loop"
 _RANDOM = "draws random numbers"
+_TREES = (
+    "decision trees jump from leaf to leaf, and there is no network in them to bound; export a linear model or an MLP"
+)
+_KERNEL = "a kernel compares each input with stored ones, which has no bound here; export a linear model or an MLP"
 
 REASONS: dict[str, str] = {
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _RECURRENT),
@@ -333,6 +337,8 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(
         ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"), _RANDOM
     ),
+    **dict.fromkeys(("TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble"), _TREES),
+    **dict.fromkeys(("SVMClassifier", "SVMRegressor"), _KERNEL),
     "ArgMin": "leave it off and read the model with the decision min",
     "ConvTranspose": "transposed convolutions are not supported",
     "LayerNormalization": "it divides by what it computes from the input",

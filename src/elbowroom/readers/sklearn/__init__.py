@@ -1,0 +1,1 @@
+"""Fitted models of scikit-learn: pipelines of tables, linear models, perceptrons."""
