@@ -23,10 +23,10 @@ from elbowroom.arguments.values import (
     is_arrow,
     is_missing,
     parsed,
-    plain_text,
     shown,
 )
 from elbowroom.errors import InputError
+from elbowroom.network.levels import is_strange, levels_of
 from elbowroom.network.table import Code, Column, Level, Table, key_of
 
 # What stands in a file of text for a missing value: pandas and Arrow both read these so.
@@ -147,14 +147,14 @@ def decode(table: Table, x: np.ndarray) -> list[np.ndarray]:
     return found
 
 
-def levels_of(column: Column, code: Sequence[float] | np.ndarray) -> list[Level]:
-    """The levels that have this code, also where it was rounded to float32."""
-    return [level for level, own in zip(column.levels or (), column.codes) if _same(own, code)]
-
-
-def is_strange(column: Column, code: Sequence[float] | np.ndarray) -> bool:
-    """Whether values that are none of the levels have this code."""
-    return column.unknown is not None and _same(column.unknown, code)
+def is_coded(column: Column, codes: np.ndarray) -> np.ndarray:
+    """Which rows of `codes`, `b x w`, are those of a level, or of values that are none, `b` booleans."""
+    known = np.array([*column.codes, *([] if column.unknown is None else [column.unknown])], dtype=np.float64)
+    rounded = known.astype(np.float32).astype(np.float64)
+    found: np.ndarray = np.zeros(len(codes), dtype=bool)
+    for code in np.unique(np.concatenate([known, rounded]), axis=0):
+        found |= (codes == code).all(1)
+    return found
 
 
 def stranger(column: Column) -> Level:
@@ -166,19 +166,6 @@ def stranger(column: Column) -> Level:
             name += "_"
         return name
     return 1.0 + max((abs(float(level)) for level in levels if isinstance(level, bool | int | float)), default=0.0)
-
-
-def words(column: Column, code: Sequence[float] | np.ndarray) -> str:
-    """What a code stands for, for people: a level, or all that have this code."""
-    found = [plain_text(level) for level in levels_of(column, code)]
-    if is_strange(column, code):
-        found.append("none of the levels")
-    return " or ".join(found) if found else "?"
-
-
-def _same(own: Sequence[float], code: Sequence[float] | np.ndarray) -> bool:
-    exact, given = np.asarray(own, dtype=np.float64), np.asarray(code, dtype=np.float64)
-    return bool((exact == given).all() or (exact.astype(np.float32).astype(np.float64) == given).all())
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -326,7 +313,8 @@ def _number(value: Any, written: bool) -> Code | str:
 def _fault(column: Column, found: _Found, row: int) -> str:
     state, value = found.state[row], found.value(row)
     if state == _NOTHING:
-        return f"{column.name!r} is missing"
+        written = f" ({shown(value)})" if isinstance(value, str) and value.strip() else ""
+        return f"{column.name!r} is missing{written}"
     if state == _INFINITE:
         return f"{column.name!r} is {shown(value)}, which is not finite"
     if state == _NO_NUMBER:
@@ -341,4 +329,4 @@ def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
 
 
-__all__ = ["MISSING", "Encoded", "Told", "decode", "encode", "is_strange", "levels_of", "stranger", "words"]
+__all__ = ["MISSING", "Encoded", "Told", "decode", "encode", "is_coded", "stranger"]
