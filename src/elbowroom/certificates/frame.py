@@ -108,7 +108,8 @@ def arrow_of(certs: Certificates, alone: Any = None) -> Any:
     import pyarrow as pa
 
     found = rows_of(certs, alone)
-    as_text = any(isinstance(value, str) for value in found["value"])
+    assert certs.network is not None
+    as_text = not columns_of(certs.network).moves.all()
     values = [_text(value) if as_text else value for value in found["value"]]
     kinds: dict[str, Any] = {"input": pa.int64(), "value": pa.string() if as_text else pa.float64()}
     kinds.update({name: pa.float64() for name in _NUMBERS} | {name: pa.string() for name in _TEXTS})

@@ -167,7 +167,8 @@ class Certificates:
             return None
         width = 2 * self.eps if self.lower is None or self.upper is None else self.upper - self.lower
         known = self.scale > 0
-        return torch.where(known, width / torch.where(known, self.scale, 1.0), math.nan)
+        share = torch.where(known, width / torch.where(known, self.scale, 1.0), math.nan)
+        return torch.where(known & (self.eps == 0), 0.0, share)  # also where an input holds NaN
 
     @property
     def orthogonal(self) -> bool:

@@ -159,8 +159,7 @@ def certify(
     space = space_of(net, points, measured.domain, frozen, importance, measured.max_eps)
     if deployed:
         points = _as_executed(points, space)
-    work64 = net.cast(torch.float64, where)
-    outputs = _inparts_of(lambda part: work64.values(part)[-1], points)
+    outputs = _outputs(net.cast(torch.float64, where), points)
     chosen, spec = _what_stays(net, outputs, labels, spec)
     has = parts_of(shape_of, reach, spent is not None) | _imputing(net)
     found = blank_rows(Certificates, sizes_of(net, None if spec is None else spec.group), points.cpu(), has)
@@ -354,8 +353,8 @@ def _device_of(x: Array) -> torch.device:
     return x.device if isinstance(x, Tensor) else torch.device("cpu")
 
 
-def _inparts_of(function: Any, points: Tensor, size: int = 1024) -> Tensor:
-    return torch.cat([function(points[i : i + size]) for i in range(0, len(points), size)])
+def _outputs(net: Network, points: Tensor, size: int = 1024) -> Tensor:
+    return torch.cat([net.values(points[i : i + size])[-1] for i in range(0, len(points), size)])
 
 
 def _stamp(part: dict[str, Any], started: float) -> float:

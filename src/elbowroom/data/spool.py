@@ -44,7 +44,8 @@ class Spool:
     def rows(self) -> Any:
         """How to look rows up, see `Dataset.load`."""
         if self._file is None:
-            return Rows(np.concatenate([np.empty((0, self._width), self._dtype), *self._blocks]))
+            whole = np.concatenate([np.empty((0, self._width), self._dtype), *self._blocks])
+            return Rows(whole) if self._dtype == np.float64 else whole.__getitem__
         self._to_file()
         return FileRows(self._file, self._width, self._dtype)
 

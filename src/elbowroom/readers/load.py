@@ -134,6 +134,7 @@ def load(
         classes=class_names(own.about.classes, classes, own.n_outputs),
         notes=notes,
         cut=own.about.cut,
+        table=own.about.table,
     )
     return graph.network(graph.append(own, at), decision, about, _prepared_source(graph, at, own))
 
