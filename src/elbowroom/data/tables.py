@@ -24,7 +24,10 @@ from elbowroom.network.table import Column, Table
 
 LABEL_COLUMNS = ("label", "target", "class", "y")
 _INDEX_COLUMNS = ("", "__index_level_0__")  # what pandas calls the index it writes beside the data
-_BLOCK = 1 << 24  # bytes of a CSV file at a time; a row must fit
+# Bytes of a CSV file at a time, of which some 30 are read ahead: a row must fit into the second where few fit into the
+# first.
+_BLOCK, _LARGE_BLOCK = 1 << 22, 1 << 24
+_FEW_ROWS = 8
 _MOST_FAULTS = 10_000  # rows that cannot be taken, of which it is kept why
 
 
@@ -171,9 +174,8 @@ class _Imputed:
 def _read_csv(path: Path, asked: _Wanted) -> _Read:
     """All entries are read as text, so that a label 007 keeps its zeros and one bad entry does not spoil a column."""
     pa, csv = _arrow("pyarrow"), _arrow("pyarrow.csv")
-    reading = csv.ReadOptions(block_size=_BLOCK)
+    reading = csv.ReadOptions(block_size=_block(path))
     parsing = csv.ParseOptions(newlines_in_values=True)
-    _refuse_empty(path)
     try:
         with csv.open_csv(path, reading, parsing) as file:
             names = list(file.schema.names)
@@ -235,13 +237,16 @@ class _Gathered:
             _refuse_columns(path, [self.table.names[k] for k in numbers], self.faults.get(0))
 
 
-def _refuse_empty(path: Path) -> None:
+def _block(path: Path) -> int:
+    """Bytes to read at a time; refuses a file without any."""
     try:
         with open(path, "rb") as file:
-            if not file.read(1 << 16).strip(b"\xef\xbb\xbf\r\n\t "):
-                raise InputError(f"{path} is empty: not even names of columns are in it")
+            start = file.read(_BLOCK)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    if not start.strip(b"\xef\xbb\xbf\r\n\t "):
+        raise InputError(f"{path} is empty: not even names of columns are in it")
+    return _BLOCK if len(start) < _BLOCK or start.count(b"\n") >= _FEW_ROWS else _LARGE_BLOCK
 
 
 def _refuse_other_separators(path: Path, names: list[str]) -> None:
