@@ -131,10 +131,10 @@ def load(
     about = About(
         origin=_origin(model, own, options),
         features=feature_names(_turned_names(own.about.features, shape, channels), features, math.prod(shape)),
+        table=own.about.table,
         classes=class_names(own.about.classes, classes, own.n_outputs),
         notes=notes,
         cut=own.about.cut,
-        table=own.about.table,
     )
     return graph.network(graph.append(own, at), decision, about, _prepared_source(graph, at, own))
 
