@@ -97,12 +97,12 @@ def test_wrong_options(tmp_path: Path, options: dict[str, list[str] | str | tupl
 
 
 def test_entries_of_a_csv(tmp_path: Path) -> None:
-    entries = ["1", " -2.5 ", "+3", ".5", "4.", "1e-3", "0.1", "5e-324", "9007199254740993", '"6"']
-    bad = ["", "?", "n/a", "nan", "inf", "1e999", "0x10", "1_000", '"1,5"', "12 kg", "true", "٣", '"1\n2"']
+    entries = ["1", " -2.5 ", "+3", ".5", "4.", "1e-3", "0.1", "5e-324", "9007199254740993", '"6"', "True", "FALSE"]
+    bad = ["", "?", "n/a", "nan", "inf", "1e999", "0x10", "1_000", '"1,5"', "12 kg", "yes", "٣", '"1\n2"']
     path = csv(tmp_path, "a,b\n" + "".join(f"{e},0\n" for e in entries + bad))
     found = open_data(path)
     got = found.inputs(np.arange(found.count))[:, 0]
-    assert got[: len(entries)].tolist() == [1, -2.5, 3, 0.5, 4, 1e-3, 0.1, 5e-324, 9007199254740992, 6]
+    assert got[: len(entries)].tolist() == [1, -2.5, 3, 0.5, 4, 1e-3, 0.1, 5e-324, 9007199254740992, 6, 1, 0]
     assert found.count == len(entries) + len(bad) and not np.isfinite(got[len(entries) :]).any()
     assert all(found.trouble(k) for k in range(len(entries), found.count))
 

@@ -86,6 +86,8 @@ def test_without_a_domain_the_range_is_the_cap_of_a_table() -> None:
     assert certs.lowest is None and certs.scale[MOVES].tolist() == (high - low).tolist()
     assert bool((certs.eps[:, MOVES] <= torch.from_numpy(high - low)).all())
     assert torch.equal(certs.eps, certify(NET, frame, max_eps={"age": high[0] - low[0], "pay": high[1] - low[1]}).eps)
+    own = certify(NET, frame, room_scale={"age": 7.0})
+    assert own.scale.tolist() == [7, 0, 0, 0, 0, 0] and bool((own.eps[:, MOVES] <= torch.from_numpy(high - low)).all())
     few = certify(NET, frame[:9])
     assert few.scale is None and not few.settings["shares"]
 
@@ -230,7 +232,10 @@ def test_show_sorts_by_shares_and_says_units(place: Path) -> None:
     said = good("show", place / "shown", "--index", "0").stdout
     for words in ("years", "EUR", " %", "category, held", "room: how much of its domain"):
         assert words in said
-    assert "imputed" in good("show", place / "shown", "--index", "2").stdout
+    said = good("show", place / "shown", "--index", "2").stdout
+    assert (
+        "imputed" in said and "and not proved: names, ratio, margin, what room is a share of, which values were" in said
+    )
 
 
 def test_all_certificates_in_a_file(place: Path) -> None:

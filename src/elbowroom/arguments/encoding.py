@@ -297,7 +297,7 @@ def _number(value: Any, written: bool) -> Code | int:
     if isinstance(value, str):
         if written and value.strip() in MISSING:
             return _NOTHING
-        number = parsed(value)
+        number = _TRUTH.get(value) if written and value in _TRUTH else parsed(value)
         if number is None:
             return _NO_NUMBER
         value = number

@@ -134,4 +134,4 @@ def frame_of(certs: Certificates, alone: Any = None) -> Any:
     return pandas.DataFrame(rows_of(certs, alone))
 
 
-__all__ = ["arrow_of", "columns_of", "frame_of", "note_of", "rows_of"]
+__all__ = ["IMPUTED", "arrow_of", "columns_of", "frame_of", "note_of", "rows_of"]

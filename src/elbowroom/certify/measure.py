@@ -56,20 +56,21 @@ def measure(
         if note is not None:
             warn(note)
     own = isinstance(region, Uniform) and region.scale_by is not None
-    if room_scale is not None:
-        given = spread(net, points[:1], room_scale, "room_scale").double()[0].cpu()
-        if not bool((given.isfinite() & (given >= 0)).all()):
-            raise InputError("room_scale must be finite and not negative for every feature")
-        found = _known(given, region)
-        return Measure(domain, max_eps, found, found is not None and not own)
-    widths = _widths_of(net, points, domain)
+    ranges = torch.zeros(net.n_inputs, dtype=torch.float64)
     if of_table:
         ranges = torch.from_numpy(np.where(moves, (seen or _observed(points)).widths, 0.0))
         if domain is None and max_eps is None and bool((ranges > 0).any()):
             max_eps = torch.where(ranges > 0, ranges, torch.inf).reshape(net.input_shape)
-        widths = torch.where(widths > 0, widths, ranges)
-    found = _known(torch.where(torch.from_numpy(moves), widths, 0.0), region)
-    return Measure(domain, max_eps, found, of_table and found is not None and not own)
+    if room_scale is not None:
+        scale = spread(net, points[:1], room_scale, "room_scale").double()[0].cpu()
+        if not bool((scale.isfinite() & (scale >= 0)).all()):
+            raise InputError("room_scale must be finite and not negative for every feature")
+    else:
+        widths = _widths_of(net, points, domain)
+        scale = torch.where(torch.from_numpy(moves), torch.where(widths > 0, widths, ranges), 0.0)
+    found = scale if region.basis is None and bool((scale > 0).any()) else None  # of directions there is none
+    shares = found is not None and not own and (of_table or room_scale is not None)
+    return Measure(domain, max_eps, found, shares)
 
 
 def _observed(points: Tensor) -> Observed:
@@ -87,11 +88,6 @@ def _widths_of(net: Network, points: Tensor, domain: Any) -> Tensor:
     same = bool((low == low[:1]).all() & (high == high[:1]).all())
     width = (high - low)[0].cpu()
     return torch.where(width.isfinite(), width, 0.0) if same else none
-
-
-def _known(scale: Tensor, region: Region) -> Tensor | None:
-    """None where no feature has a scale, or extents are not those of features."""
-    return scale if region.basis is None and bool((scale > 0).any()) else None
 
 
 __all__ = ["Measure", "measure"]

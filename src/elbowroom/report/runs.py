@@ -10,6 +10,7 @@ import math
 import time
 from typing import Any
 
+from elbowroom.certificates.frame import IMPUTED
 from elbowroom.report.digits import at_least, at_most, between, near
 from elbowroom.report.flags import as_flags
 from elbowroom.report.progress import in_words
@@ -167,6 +168,10 @@ def show_input(found: dict[str, Any], most: int) -> None:
     unproved = ["names", "ratio", "margin"]
     if found["counterexample"] and found["counterexample"]["reach"] is None:
         unproved.append("that no counterexample was found")
+    if any(f["share"] is not None for f in shown):
+        unproved.append("what room is a share of")
+    if any(IMPUTED in f["note"] for f in shown):
+        unproved.append("which values were missing")
     if "seen_lower" in shown[0]:
         unproved.append("what was seen beyond single features")
     print(

@@ -25,8 +25,8 @@ CAPPED = "no domain was given, so that no feature may move by more than the widt
 def ranged(settings: Settings, net: Network, data: Dataset) -> tuple[Settings, tuple[str, ...]]:
     """Resolved settings with what follows from the data, and notes on it, in sentences."""
     table = data.features is not None or net.about.table is not None
-    asked = settings.domain == OBSERVED
-    if not asked and (not table or settings.room_scale is not None):
+    asked, uncapped = settings.domain == OBSERVED, settings.domain is None and settings.max_eps is None
+    if not asked and not (table and (uncapped or settings.room_scale is None)):
         return settings, ()
     seen, notes = observed(data), []
     moves = np.ones(net.n_inputs, dtype=bool) if net.about.table is None else net.about.table.moves
@@ -39,7 +39,7 @@ def ranged(settings: Settings, net: Network, data: Dataset) -> tuple[Settings, t
     if not table:
         return settings, tuple(notes)
     widths = np.where(moves, seen.widths, 0.0)
-    if settings.domain is None and settings.max_eps is None and widths.any():
+    if uncapped and widths.any():
         settings = dataclasses.replace(settings, max_eps=_listed(widths))
         notes.append(CAPPED)
     if settings.room_scale is None:
