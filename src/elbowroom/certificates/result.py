@@ -326,9 +326,11 @@ class Certificates:
             stated = settings.get(name, "missing")
             if not any(type(stated) is type(value) and stated == value for value in values):  # nor 1.0 or true for 1
                 raise InputError(f"settings: {name} cannot be {settings.get(name, 'missing')!r}")
-        for name, kind in {"bounds": str, "margin": str, "network_hash": str, "delta": float, "shares": bool}.items():
+        for name, kind in {"bounds": str, "margin": str, "network_hash": str, "delta": float}.items():
             if not isinstance(settings.get(name), kind):
                 raise InputError(f"settings: {name} cannot be {settings.get(name, 'missing')!r}")
+        if not isinstance(settings.get("shares", False), bool):
+            raise InputError(f"settings: shares cannot be {settings['shares']!r:.80}")
         if self.lower is not None and settings["p"] != "inf":
             raise InputError(f"settings: p is {settings['p']!r}, but the regions are boxes")
         # What the search called them is a report, but one that must not be of another shape.

@@ -19,7 +19,7 @@ def mean_shape(prior: Certificates, net: Network, region: Region, shares: bool) 
         raise InputError("prior is about another network; its regions say nothing about this one's")
     if prior.settings.get("region") != region.name:
         raise InputError(f"prior holds regions of shape {prior.settings.get('region')}, not {region.name}")
-    if prior.settings.get("shares") != shares:
+    if prior.settings.get("shares", False) != shares:
         raise InputError("prior has other uniform regions: one of the two is measured in shares of a scale")
     good = prior.certified & (prior.uniform > 0)
     if not bool(good.any()):

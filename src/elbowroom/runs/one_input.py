@@ -65,7 +65,7 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
         "conditions": None if certs.spec_group is None else len(certs.spec_group.unique()),
         "deployed": certs.settings["deployed"],
         "uniform": float(certs.uniform[row]),
-        "shares": certs.settings["shares"],
+        "shares": certs.settings.get("shares", False),
         "geomean": float(certs.geomean[row]),
         "ratio": float(certs.ratio[row]),
         "margin": float(certs.margins[row].min()),
