@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elbowroom as er
-from elbowroom.arguments.encoding import Told, decode, encode, levels_of, stranger, words
+from elbowroom.arguments.encoding import Told, decode, encode, stranger
+from elbowroom.network.levels import levels_of, words
 from elbowroom.network.table import Column, Table
 from support import cases
 

@@ -23,10 +23,10 @@ from elbowroom.arguments.values import (
     is_arrow,
     is_missing,
     parsed,
-    plain_text,
     shown,
 )
 from elbowroom.errors import InputError
+from elbowroom.network.levels import is_strange, levels_of
 from elbowroom.network.table import Code, Column, Level, Table, key_of
 
 # What stands in a file of text for a missing value: pandas and Arrow both read these so.
@@ -38,7 +38,7 @@ _MOST_FAULTS = 10_000  # sentences that are kept; rows beyond have NaN without o
 _LEVELS_SHOWN = 5
 
 # What a value is, if it is no code: missing, none of the levels, or no number.
-_NOTHING, _STRANGE, _NO_NUMBER, _INFINITE = "missing", "strange", "no number", "infinite"
+_NOTHING, _STRANGE, _NO_NUMBER, _INFINITE = 1, 2, 3, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,14 +147,14 @@ def decode(table: Table, x: np.ndarray) -> list[np.ndarray]:
     return found
 
 
-def levels_of(column: Column, code: Sequence[float] | np.ndarray) -> list[Level]:
-    """The levels that have this code, also where it was rounded to float32."""
-    return [level for level, own in zip(column.levels or (), column.codes) if _same(own, code)]
-
-
-def is_strange(column: Column, code: Sequence[float] | np.ndarray) -> bool:
-    """Whether values that are none of the levels have this code."""
-    return column.unknown is not None and _same(column.unknown, code)
+def is_coded(column: Column, codes: np.ndarray) -> np.ndarray:
+    """Which rows of `codes`, `b x w`, are those of a level, or of values that are none, `b` booleans."""
+    known = np.array([*column.codes, *([] if column.unknown is None else [column.unknown])], dtype=np.float64)
+    rounded = known.astype(np.float32).astype(np.float64)
+    found: np.ndarray = np.zeros(len(codes), dtype=bool)
+    for code in np.unique(np.concatenate([known, rounded]), axis=0):
+        found |= (codes == code).all(1)
+    return found
 
 
 def stranger(column: Column) -> Level:
@@ -168,27 +168,14 @@ def stranger(column: Column) -> Level:
     return 1.0 + max((abs(float(level)) for level in levels if isinstance(level, bool | int | float)), default=0.0)
 
 
-def words(column: Column, code: Sequence[float] | np.ndarray) -> str:
-    """What a code stands for, for people: a level, or all that have this code."""
-    found = [plain_text(level) for level in levels_of(column, code)]
-    if is_strange(column, code):
-        found.append("none of the levels")
-    return " or ".join(found) if found else "?"
-
-
-def _same(own: Sequence[float], code: Sequence[float] | np.ndarray) -> bool:
-    exact, given = np.asarray(own, dtype=np.float64), np.asarray(code, dtype=np.float64)
-    return bool((exact == given).all() or (exact.astype(np.float32).astype(np.float64) == given).all())
-
-
 # ---------------------------------------------------------------------------------------------------------------
 # One column
 
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """A column: `values` `b x w`; `state`: what a value is that is no code, `b` texts, else ""; `value`: what stands
-    in a row."""
+    """A column: `values` `b x w`; `state`: what a value is that is no code, `b`, else 0; `value`: what stands in a
+    row."""
 
     values: np.ndarray
     state: np.ndarray
@@ -210,7 +197,7 @@ def _encode(column: Column, given: Any, written: bool) -> _Found:
 def _encode_numbers(column: Column, plain: np.ndarray) -> _Found:
     values = plain.astype(np.float64)
     empty, infinite = np.isnan(values), np.isinf(values)
-    state = np.where(empty, _NOTHING, np.where(infinite, _INFINITE, "")).astype(object)
+    state = np.where(empty, _NOTHING, np.where(infinite, _INFINITE, 0)).astype(np.int8)
     taken = np.where(infinite, math.nan, np.where(empty, _instead(column, _NOTHING) or math.nan, values))
     return _Found(taken.astype(np.float64)[:, None], state, plain.__getitem__)
 
@@ -225,13 +212,15 @@ def _encode_texts(column: Column, given: Any, written: bool) -> _Found:
     if pa.types.is_dictionary(given.type):
         given = given.cast(given.type.value_type)
     values = np.full((len(given), column.width), math.nan)
-    state = np.full(len(given), "", dtype=object)
+    state = np.zeros(len(given), dtype=np.int8)
     rest = np.arange(len(given))
     if column.levels is None:
         text = compute.utf8_trim_whitespace(given)
         text = compute.if_else(compute.match_substring_regex(text, NUMBER), text, None)
         values[:, 0] = compute.cast(text, "float64").to_numpy(zero_copy_only=False)
         rest = np.flatnonzero(~np.isfinite(values[:, 0]))
+        if not len(rest):
+            return _Found(values, state, lambda r: None)
         given = given.take(pa.array(rest))
     different = given.dictionary_encode(null_encoding="encode")
     inverse = different.indices.to_numpy(zero_copy_only=False)
@@ -246,18 +235,18 @@ def _codes(column: Column, different: list[Any], written: bool) -> tuple[np.ndar
     """The codes of some values, `m x w`, and their states, `m`."""
     take = _taker(column, written)
     codes = np.full((len(different), column.width), math.nan)
-    states = np.full(len(different), "", dtype=object)
+    states = np.zeros(len(different), dtype=np.int8)
     for k, value in enumerate(different):
         got = take(value)
-        if isinstance(got, str):
+        if isinstance(got, int):
             states[k] = got
-        code = _instead(column, got) if isinstance(got, str) else got
+        code = _instead(column, got) if isinstance(got, int) else got
         if code is not None:
             codes[k] = code
     return codes, states
 
 
-def _instead(column: Column, state: str) -> Code | None:
+def _instead(column: Column, state: int) -> Code | None:
     """What the model takes for a value that is missing, or none of the levels; None where it takes nothing."""
     if state == _STRANGE:
         return column.unknown
@@ -268,7 +257,7 @@ def _instead(column: Column, state: str) -> Code | None:
     return column.codes[[key_of(level) for level in column.levels].index(key_of(column.missing))]
 
 
-def _taker(column: Column, written: bool) -> Callable[[Any], Code | str]:
+def _taker(column: Column, written: bool) -> Callable[[Any], Code | int]:
     """From a value to its code, or to what it is instead."""
     if column.levels is None:
         return lambda value: _number(value, written)
@@ -281,7 +270,7 @@ def _taker(column: Column, written: bool) -> Callable[[Any], Code | str]:
         # Whole numbers beyond 2^53 are not what they are as float64.
         return None if k is None or column.levels is None or column.levels[k] != value else column.codes[k]
 
-    def take(value: Any) -> Code | str:
+    def take(value: Any) -> Code | int:
         if is_missing(value):
             return _NOTHING
         if not isinstance(value, str):
@@ -302,13 +291,13 @@ def _taker(column: Column, written: bool) -> Callable[[Any], Code | str]:
     return take
 
 
-def _number(value: Any, written: bool) -> Code | str:
+def _number(value: Any, written: bool) -> Code | int:
     if is_missing(value):
         return _NOTHING
     if isinstance(value, str):
         if written and value.strip() in MISSING:
             return _NOTHING
-        number = parsed(value)
+        number = _TRUTH.get(value) if written and value in _TRUTH else parsed(value)
         if number is None:
             return _NO_NUMBER
         value = number
@@ -326,7 +315,8 @@ def _number(value: Any, written: bool) -> Code | str:
 def _fault(column: Column, found: _Found, row: int) -> str:
     state, value = found.state[row], found.value(row)
     if state == _NOTHING:
-        return f"{column.name!r} is missing"
+        written = f" ({shown(value)})" if isinstance(value, str) and value.strip() else ""
+        return f"{column.name!r} is missing{written}"
     if state == _INFINITE:
         return f"{column.name!r} is {shown(value)}, which is not finite"
     if state == _NO_NUMBER:
@@ -341,4 +331,4 @@ def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
 
 
-__all__ = ["MISSING", "Encoded", "Told", "decode", "encode", "is_strange", "levels_of", "stranger", "words"]
+__all__ = ["MISSING", "Encoded", "Told", "decode", "encode", "is_coded", "stranger"]

@@ -129,16 +129,12 @@ def shown(value: Any) -> str:
     """A value for a message: texts in quotes, long ones cut."""
     if isinstance(value, str):
         return repr(value[:_TEXT_SHOWN] + "..." * (len(value) > _TEXT_SHOWN))
-    return plain_text(value)
-
-
-def plain_text(value: Any) -> str:
     if is_missing(value):
         return "missing"
-    if isinstance(value, str | bool | np.bool_):
+    if isinstance(value, bool | np.bool_ | int):
         return str(value)
-    number = float(value) if not isinstance(value, int) else value
-    return str(int(number)) if isinstance(number, int) or (number.is_integer() and abs(number) < 1e15) else repr(number)
+    number = float(value)
+    return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
 
 
-__all__ = ["NUMBER", "array_of", "holds_text", "identity", "is_arrow", "is_missing", "parsed", "plain_text", "shown"]
+__all__ = ["NUMBER", "array_of", "holds_text", "identity", "is_arrow", "is_missing", "parsed", "shown"]

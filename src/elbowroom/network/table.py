@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,11 @@ class Column:
         return 1 if self.levels is None else len(self.codes[0])
 
     @property
+    def fills(self) -> bool:
+        """Whether something is taken where a value is missing."""
+        return not _is_nan(self.missing)
+
+    @property
     def entries(self) -> tuple[str, ...]:
         """What these entries are called: a one-hot one by its level."""
         if self.levels is None or self.width == 1:
@@ -83,8 +89,7 @@ class Table:
     columns: tuple[Column, ...]
 
     def __post_init__(self) -> None:
-        names = [column.name for column in self.columns]
-        twice = {name for name in names if names.count(name) > 1}
+        twice = {name for name, times in Counter(column.name for column in self.columns).items() if times > 1}
         if twice:
             raise InputError(f"the column {min(twice)!r} is there twice")
 

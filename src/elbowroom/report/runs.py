@@ -10,6 +10,7 @@ import math
 import time
 from typing import Any
 
+from elbowroom.certificates.frame import IMPUTED
 from elbowroom.report.digits import at_least, at_most, between, near
 from elbowroom.report.flags import as_flags
 from elbowroom.report.progress import in_words
@@ -167,6 +168,10 @@ def show_input(found: dict[str, Any], most: int) -> None:
     unproved = ["names", "ratio", "margin"]
     if found["counterexample"] and found["counterexample"]["reach"] is None:
         unproved.append("that no counterexample was found")
+    if any(f["share"] is not None for f in shown):
+        unproved.append("what room is a share of")
+    if any(IMPUTED in f["note"] for f in shown):
+        unproved.append("which values were missing")
     if "seen_lower" in shown[0]:
         unproved.append("what was seen beyond single features")
     print(
@@ -194,19 +199,39 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
     heads = ("value", "from", "to", extent) if "lower" in shown[0] else ("value", extent)
     faces = any(f.get("seen_lower") is not None or f.get("seen_upper") is not None for f in found["features"])
     heads = (*heads, *(("seen below", "seen above") if faces else ()))
+    shares = any(f["share"] is not None for f in found["features"])
+    heads = (*heads, *(("room",) if shares else ()))
+    units = any(f["unit"] for f in found["features"])
     for head in heads:
         table.add_column(head, justify="right")
-    table.add_column("")
+    for _ in range(1 + units):
+        table.add_column("", overflow="fold")
     for f in shown:
-        ends = between(f["lower"], f["upper"]) if "lower" in f else ()
-        mark = "at its cap" if f["capped"] else "frozen" if f["half_width"] == 0 else ""
-        cells = near(f["value"], f["half_width"]), *ends, at_most(f["half_width"])
-        table.add_row(printable(f["feature"]), *cells, *(_seen(f) if faces else ()), mark)
+        cells = _held(f, "lower" in f) if isinstance(f["value"], str) else _moving(f)
+        cells = (*cells, *(_seen(f) if faces else ()), *((_share(f["share"]),) if shares else ()))
+        table.add_row(printable(f["feature"]), *cells, *((printable(f["unit"]),) if units else ()), f["note"])
     Console(highlight=False, markup=False).print(table)
+    if shares:
+        print("room: how much of its domain, or of its range in the data, a feature may move in; least first")
     if found["extent"] != HALF_WIDTH:
         print(f"{extent}: how far it may move while all others stay where they are; together they may move less")
     if faces:
         print("seen below, above: the nearest value with a counterexample, all others staying between from and to")
+
+
+def _moving(feature: dict[str, Any]) -> tuple[str, ...]:
+    ends = between(feature["lower"], feature["upper"]) if "lower" in feature else ()
+    return near(feature["value"], feature["half_width"]), *ends, at_most(feature["half_width"])
+
+
+def _held(feature: dict[str, Any], ends: bool) -> tuple[str, ...]:
+    """Of a category."""
+    return printable(feature["value"]), *(("-", "-") if ends else ()), "-"
+
+
+def _share(share: float | None) -> str:
+    """In per cent, rounded down: there is at least so much room."""
+    return "-" if share is None else f"{at_most(100 * share, 3)} %"
 
 
 def _seen(feature: dict[str, Any]) -> tuple[str, str]:

@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 
-from elbowroom.arguments.axes import looks_channels_last
+from elbowroom.arguments.features import feature_titles
+from elbowroom.certificates.frame import note_of
 from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
+from elbowroom.network.levels import words
+from elbowroom.network.table import Column, Table
 from elbowroom.runs.summary import HALF_WIDTH, extent_of
 
 # What `one_input` has that no proof covers.
@@ -28,6 +31,10 @@ _STATED = (
     "features: capped",
     "features: seen_lower",
     "features: seen_upper",
+    "features: share",
+    "features: unit",
+    "features: note",
+    "shares",
 )
 
 
@@ -45,23 +52,9 @@ def one_input(run: Run, number: int) -> dict[str, Any]:
 
 
 def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> dict[str, Any]:
-    """The features come sorted: least room first."""
     net = certs.network
     assert net is not None
-    eps, capped = certs.eps[row].flatten().tolist(), certs.capped[row].flatten().tolist()
-    x, ends = _coordinates(certs, row)
-    names = feature_names(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
     label = int(certs.labels[row])
-    features = []
-    order = sorted(range(len(eps)), key=lambda k: (eps[k] == 0, eps[k]))  # frozen features last
-    for k in order if certs.status[row] == "certified" else ():
-        found = {"feature": names[k], "number": k, "value": x[k], "half_width": eps[k], "capped": capped[k]}
-        if ends:
-            found.update(lower=ends[0][k], upper=ends[1][k])
-        if certs.seen_lower is not None and certs.seen_upper is not None:
-            seen = (float(t[row].flatten()[k]) for t in (certs.seen_lower, certs.seen_upper))
-            found.update(zip(("seen_lower", "seen_upper"), (v if math.isfinite(v) else None for v in seen)))
-        features.append(found)
     return {
         "input": number,
         "name": name,
@@ -72,6 +65,7 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
         "conditions": None if certs.spec_group is None else len(certs.spec_group.unique()),
         "deployed": certs.settings["deployed"],
         "uniform": float(certs.uniform[row]),
+        "shares": certs.settings.get("shares", False),
         "geomean": float(certs.geomean[row]),
         "ratio": float(certs.ratio[row]),
         "margin": float(certs.margins[row].min()),
@@ -79,9 +73,39 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
         "region": certs.shape,
         "extent": extent_of(certs),
         "counterexample": _counterexample(certs, row),
-        "features": features,
+        "features": _features(certs, net, row) if certs.status[row] == "certified" else [],
         "stated": list(_STATED),
     }
+
+
+def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any]]:
+    """Feature by feature, and of a table column by column; least room first, as a share where it is known, and what
+    does not move last."""
+    eps, capped = certs.eps[row].flatten().tolist(), certs.capped[row].flatten().tolist()
+    shares = [math.nan] * len(eps) if certs.room is None else certs.room[row].flatten().tolist()
+    x, ends = _coordinates(certs, row)
+    names = feature_titles(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
+    table = net.about.table or Table(tuple(Column(title) for title in names))
+    features = []
+    for column, place in zip(table.columns, table.places):
+        k = place.start
+        found: dict[str, Any] = {"feature": column.name, "number": k, "value": x[k], "half_width": eps[k]}
+        if ends:
+            found.update(lower=ends[0][k], upper=ends[1][k])
+        if certs.seen_lower is not None and certs.seen_upper is not None:
+            seen = (float(t[row].flatten()[k]) for t in (certs.seen_lower, certs.seen_upper))
+            found.update(zip(("seen_lower", "seen_upper"), (v if math.isfinite(v) else None for v in seen)))
+        if column.levels is not None:  # whose codes are nobody's business
+            found = dict.fromkeys(found) | {"feature": column.name, "number": k, "half_width": 0.0}
+            found["value"] = words(column, x[place])
+        share = None if math.isnan(shares[k]) or column.levels is not None else shares[k]
+        note = note_of(certs, row, column, place)
+        features.append({**found, "capped": capped[k], "share": share, "unit": column.unit, "note": note})
+
+    def room(f: dict[str, Any]) -> tuple[bool, bool, float]:
+        return f["half_width"] == 0, f["share"] is None, f["half_width"] if f["share"] is None else f["share"]
+
+    return sorted(features, key=room)
 
 
 def _counterexample(certs: Certificates, row: int) -> dict[str, Any] | None:
@@ -109,21 +133,3 @@ def _coordinates(certs: Certificates, row: int) -> tuple[list[float], tuple[list
     # Rounded inwards: a sum is within half a unit of its last place.
     lower, upper = torch.nextafter(center - eps, center), torch.nextafter(center + eps, center)
     return x.tolist(), (lower.tolist(), upper.tolist())
-
-
-def feature_names(net: Network) -> list[str]:
-    """What features are called: by the model or the data, else by their place."""
-    if net.about.features:
-        return list(net.about.features)
-    shape = net.input_shape
-    if looks_channels_last(shape):
-        rows, columns, channels = shape
-        tail = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]
-        return [f"{c}row {i}, column {j}" for i in range(rows) for j in range(columns) for c in tail]
-    if len(shape) == 3:
-        channels, rows, columns = shape
-        lead = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]
-        return [f"{c}row {i}, column {j}" for c in lead for i in range(rows) for j in range(columns)]
-    if len(shape) == 2:
-        return [f"row {i}, column {j}" for i in range(shape[0]) for j in range(shape[1])]
-    return [f"feature {k}" for k in range(net.n_inputs)]
