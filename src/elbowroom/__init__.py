@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from elbowroom.network.graph import Network as Network
     from elbowroom.proof.recheck import CheckReport as CheckReport
     from elbowroom.proof.recheck import check as check
+    from elbowroom.questions.alone import Alone as Alone
+    from elbowroom.questions.alone import alone as alone
     from elbowroom.readers.load import load as load
     from elbowroom.search.bounds.api import Bounds as Bounds
     from elbowroom.search.bounds.api import bounds as bounds
@@ -62,6 +64,8 @@ _HOMES = {
     "save_network": "elbowroom.network.file",
     "Graph": "elbowroom.network.graph",
     "Network": "elbowroom.network.graph",
+    "Alone": "elbowroom.questions.alone",
+    "alone": "elbowroom.questions.alone",
     "load": "elbowroom.readers.load",
     "InputSet": "elbowroom.search.regions.input_set",
     "Box": "elbowroom.search.regions.box",

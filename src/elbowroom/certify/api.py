@@ -145,7 +145,7 @@ def certify(
         points = _as_executed(points, space)
     work64 = net.cast(torch.float64, where)
     outputs = _inparts_of(lambda part: work64.values(part)[-1], points)
-    chosen, spec = _what_stays(net, outputs, labels, spec)
+    chosen, spec = what_stays(net, outputs, labels, spec)
     sizes = sizes_of(net, None if spec is None else spec.group)
     found = blank_rows(Certificates, sizes, points.cpu(), parts_of(shape_of, reach, spent is not None))
     size = batch or budget.batch(net, where, net.n_outputs - 1 if spec is None else spec.rows.shape[1])
@@ -155,10 +155,10 @@ def certify(
     if spec is not None:
         stated = spec.cast(torch.float64, "cpu")
         found.update(spec_rows=stated.rows, spec_offset=stated.offset, spec_group=stated.group)
-    return _collect(found, net, shape_of, space if domain is not None else None, settings)
+    return collect(found, net, shape_of, space if domain is not None else None, settings)
 
 
-def _what_stays(
+def what_stays(
     net: Network, outputs: Tensor, labels: Array | None, spec: Specification | None
 ) -> tuple[Tensor, Specification | None]:
     """The labels that must stay, `b`, -1 where a specification says what must; and that, in float64."""
@@ -230,7 +230,7 @@ def uncertified(
         found["labels"] = labels
     if group is not None:
         found["spec_group"] = group
-    return _collect(found, net, region, space if told["domain"] is not None else None, settings)
+    return collect(found, net, region, space if told["domain"] is not None else None, settings)
 
 
 def _chosen(
@@ -342,7 +342,7 @@ def _mean_shape(prior: Certificates, net: Network, region: Region) -> Tensor:
     return (extents[good] / prior.uniform[good][:, None]).mean(0)
 
 
-def _collect(
+def collect(
     rows: dict[str, Any], net: Network, region: Region, space: Space | None, settings: dict[str, Any]
 ) -> Certificates:
     """Certificates from their columns per input; `space`: where a domain was given."""
@@ -358,4 +358,4 @@ def _collect(
     return Certificates(**columns, **once, settings=settings, network=net)
 
 
-__all__ = ["PRECISIONS", "certify", "uncertified"]
+__all__ = ["PRECISIONS", "certify", "collect", "uncertified", "what_stays"]
