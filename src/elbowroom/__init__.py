@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from elbowroom.proof.recheck import check as check
     from elbowroom.questions.alone import Alone as Alone
     from elbowroom.questions.alone import alone as alone
+    from elbowroom.questions.safe import Safety as Safety
+    from elbowroom.questions.safe import Sensor as Sensor
+    from elbowroom.questions.safe import safe_share as safe_share
     from elbowroom.readers.load import load as load
     from elbowroom.search.bounds.api import Bounds as Bounds
     from elbowroom.search.bounds.api import bounds as bounds
@@ -66,6 +69,9 @@ _HOMES = {
     "Network": "elbowroom.network.graph",
     "Alone": "elbowroom.questions.alone",
     "alone": "elbowroom.questions.alone",
+    "Safety": "elbowroom.questions.safe",
+    "Sensor": "elbowroom.questions.safe",
+    "safe_share": "elbowroom.questions.safe",
     "load": "elbowroom.readers.load",
     "InputSet": "elbowroom.search.regions.input_set",
     "Box": "elbowroom.search.regions.box",

@@ -36,11 +36,13 @@ class Ends:
 
 
 def ends_of(
-    asked: Asked, of: Tensor, feature: Tensor, limit: Tensor, share: float, spend: Spend, memory: int | str | None
-) -> Ends:
+    asked: Asked, of: Tensor, feature: Tensor, limit: Tensor, share: float, spend: Spend, memory: int | str | None,
+    both: bool = True,
+) -> Ends:  # fmt: skip
     """Follows lines from inputs, numbers `of`, `m`, along features, `m`, to the values `limit`, `m`.
 
     `share`: proved end and counterexample are to be as near to each other, beside how far the latter is from the input.
+    `both`: whether lines are followed where a counterexample is met; else nothing is proved of them.
     """
     if not len(of):
         return Ends(limit, limit)
@@ -48,7 +50,7 @@ def ends_of(
     # Seconds are per input, all of its lines together.
     seconds = spend.seconds * len(of.unique()) / len(of)
     for block in torch.arange(len(of), device=of.device).split(_BLOCK):
-        work = _Lines(asked, of[block], feature[block], limit[block], share, budget)
+        work = _Lines(asked, of[block], feature[block], limit[block], share if both else 2.0, budget)
         parts.append(work.run(max(_LEAST_PIECES, spend.parts), time.monotonic() + seconds * len(block)))
     return Ends(torch.cat([p.proved for p in parts]), torch.cat([p.seen for p in parts]))
 
@@ -107,7 +109,7 @@ class _Lines:
             bad = self._margins(line, middle) <= 0
             held, broken = torch.where(bad, held, middle), torch.where(bad, middle, broken)
         self.broken[line] = broken
-        self.goal[line] = self._between(self.start[line], broken, 1 - self.share / 2)
+        self.goal[line] = self._between(self.start[line], broken, 1 - self.share / 2)  # the start, by a share of 2
 
     @staticmethod
     def _between(first: Tensor, last: Tensor, share: float) -> Tensor:

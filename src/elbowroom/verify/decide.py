@@ -7,6 +7,7 @@ that. The search is in float64, too: what is left in the end are close calls, wh
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -48,6 +49,7 @@ class Decided:
         near: Whether a counterexample was seen that rounding could explain, `b`.
         full: Whether the limit of parts was reached, `b`.
         late: Whether the limit of time was, `b`.
+        trees: Per box, by group: how boxes were cut that were not proved whole.
     """
 
     margins: Tensor
@@ -56,6 +58,7 @@ class Decided:
     near: Tensor
     full: Tensor
     late: Tensor
+    trees: list[dict[int, Tree]]
 
     @property
     def proved(self) -> Tensor:
@@ -95,7 +98,7 @@ class Decision:
         margins = self._proved(torch.arange(len(lower), device=lower.device), hints)
         none = torch.zeros(len(lower), dtype=torch.bool, device=lower.device)
         parts = torch.ones(len(lower), dtype=torch.long, device=lower.device)
-        self.found = Decided(margins, [None] * len(lower), parts, none, none.clone(), none.clone())
+        self.found = Decided(margins, [None] * len(lower), parts, none, none.clone(), none.clone(), [{} for _ in lower])
 
     def _proved(
         self, index: Tensor, hints: Hints | None = None, trees: list[list[tuple[int, Tree]]] | None = None
@@ -107,9 +110,7 @@ class Decision:
     def run(self, confirm: Confirm, leaves: int, deadline: float) -> Decided:
         """Goes on until all boxes are decided, or `leaves` (of each group of a box) or `deadline` (monotonic) is
         reached."""
-        self.confirm = confirm
-        self._attack(_part_of(deadline, _ATTACK))
-        trees: list[dict[int, Tree]] = [{} for _ in self.lower]
+        self.attack(confirm, _part_of(deadline, _ATTACK))
         for slack in _SLACKS:
             index = self.found.open()
             if not len(index):
@@ -117,15 +118,16 @@ class Decision:
             if time.monotonic() >= deadline:
                 self.found.late[index] = True
                 break
-            retry = self._search(index, slack, trees, min(leaves, most_leaves(self.net)), deadline)
+            retry = self._search(index, slack, min(leaves, most_leaves(self.net)), deadline)
             if not retry:
                 break
         return self.found
 
     # --- counterexamples
 
-    def _attack(self, deadline: float) -> None:
-        """Descents from several points of every box, for every group that is left."""
+    def attack(self, confirm: Confirm, deadline: float = math.inf) -> None:
+        """Descents from several points of every box, for every group that is left, until `deadline` (monotonic)."""
+        self.confirm = confirm
         for k in self.found.open().tolist():
             groups = (~(self.found.margins[k] > 0)).nonzero().squeeze(1)
             start = torch.cat([starting_points(self.lower[k], self.upper[k], _STARTS)] * len(groups))
@@ -167,12 +169,12 @@ class Decision:
 
     # --- proofs
 
-    def _search(self, index: Tensor, slack: float, trees: list[dict[int, Tree]], leaves: int, deadline: float) -> bool:
+    def _search(self, index: Tensor, slack: float, leaves: int, deadline: float) -> bool:
         """Cuts boxes into parts and has these proved; whether a proof failed where the search had none to fear.
 
-        `trees`: by box and group, to begin with; those found take their places.
+        Begins with the trees that there are; those found take their places.
         """
-        found, spec = self.found, self.spec.part(index)
+        found, spec, trees = self.found, self.spec.part(index), self.found.trees
         sets = InputSet.box(self.lower[index], self.upper[index])
         if slack:
             spec = self._harder(sets, spec, slack)
