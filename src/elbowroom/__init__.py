@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from elbowroom.proof.recheck import check as check
     from elbowroom.questions.alone import Alone as Alone
     from elbowroom.questions.alone import alone as alone
+    from elbowroom.questions.needed import Accuracy as Accuracy
+    from elbowroom.questions.needed import accuracy_needed as accuracy_needed
     from elbowroom.questions.safe import Safety as Safety
     from elbowroom.questions.safe import Sensor as Sensor
     from elbowroom.questions.safe import safe_share as safe_share
@@ -69,6 +71,8 @@ _HOMES = {
     "Network": "elbowroom.network.graph",
     "Alone": "elbowroom.questions.alone",
     "alone": "elbowroom.questions.alone",
+    "Accuracy": "elbowroom.questions.needed",
+    "accuracy_needed": "elbowroom.questions.needed",
     "Safety": "elbowroom.questions.safe",
     "Sensor": "elbowroom.questions.safe",
     "safe_share": "elbowroom.questions.safe",

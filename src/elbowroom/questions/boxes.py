@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,7 +21,7 @@ from elbowroom.verify.decide import Decision
 
 SAFE, UNSAFE, UNKNOWN = "safe", "unsafe", "unknown"
 VERDICTS = (SAFE, UNSAFE, UNKNOWN)
-_AT_ONCE = 64  # boxes that are decided at the same time: one that is hard makes the others wait
+_AT_ONCE, _FEW = 64, 16  # boxes that are decided at the same time
 _SHORT = {
     SAFE: "", UNSAFE: "a counterexample lies in the box", UNKNOWN: "the box is neither proved nor refuted"
 }  # fmt: skip
@@ -38,22 +39,25 @@ class Decided:
 
 def decide(
     asked: Asked, index: Tensor, boxes: Boxes, spend: Spend, memory: int | str | None = None,
-    enough: int | None = None,
+    enough: int | None = None, start: Sequence[dict[int, Tree]] | None = None,
 ) -> Decided:  # fmt: skip
     """What becomes of boxes around inputs with the numbers `index`, `m`.
 
     `enough`: how many may end otherwise than safe before the rest, then unknown, are not worth looking at; default,
-    however many.
+    however many. `start`: trees to begin with, of other boxes around these inputs.
     """
     net = asked.net
     rows = net.n_outputs - 1 if asked.told is None else asked.told.rows.shape[1]
-    size = min(_AT_ONCE, Budget.of(memory, index.device).batch(net, index.device, rows))
+    # One that is hard makes the others wait; where it may be the end of all, it is not to wait for them.
+    size = min(_AT_ONCE if enough is None else _FEW, Budget.of(memory, index.device).batch(net, index.device, rows))
     found = Decided([UNKNOWN] * len(index), torch.full_like(boxes.lower, torch.nan), [{} for _ in index])
     missed = 0
     for part in torch.arange(len(index), device=index.device).split(size) if len(index) else ():
         lower, upper, low, high = (t.reshape(-1, *net.input_shape) for t in vars(boxes.take(part)).values())
         spec = asked.spec(index[part])
         decision = Decision(net, lower, upper, spec)
+        if start is not None:
+            decision.found.trees = [dict(start[k]) for k in part.tolist()]
         if spend.parts > 1 and len(decision.found.open()):
             until = time.monotonic() + spend.seconds * len(decision.found.open())
             decision.run(confirming(net, low, high, spec), spend.parts, until)

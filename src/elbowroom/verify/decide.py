@@ -27,6 +27,7 @@ from elbowroom.verify.counterexample import Counterexample, descend, starting_po
 
 _STARTS, _STEPS = 16, 40  # of the first descents, per clause
 _FEW, _FEW_STEPS = 32, 5  # of the descents from leaves that are not proved: the lowest so many in a round
+_NUMBERS = 1 << 23  # of the specifications of descents at the same time
 _TRIED = 4  # points of a box that the strict check looks at, of the first descents
 _ATTACK, _SEARCH = 0.2, 0.7  # shares of the time that is left; the rest is for the proof
 # What bounds must exceed, of the largest magnitude that a row adds up: first nothing (but the search's own rounding);
@@ -128,16 +129,25 @@ class Decision:
     def attack(self, confirm: Confirm, deadline: float = math.inf) -> None:
         """Descents from several points of every box, for every group that is left, until `deadline` (monotonic)."""
         self.confirm = confirm
-        for k in self.found.open().tolist():
-            groups = (~(self.found.margins[k] > 0)).nonzero().squeeze(1)
-            start = torch.cat([starting_points(self.lower[k], self.upper[k], _STARTS)] * len(groups))
-            group = groups.repeat_interleave(_STARTS)
-            lower, upper = (t[k].expand_as(start) for t in (self.lower, self.upper))
-            spec = self.spec.part(torch.tensor([k], device=start.device))
-            points, margins = descend(self.work, spec, lower, upper, start, group, _STEPS, deadline)
-            # The best of every group: rounding may explain one and not another.
-            lowest = torch.stack([margins[group == g].argmin() + _STARTS * i for i, g in enumerate(groups)])
-            for m in lowest[margins[lowest].argsort()][:_TRIED].tolist():
+        each = self.spec.rows.shape[1] * self.spec.rows.shape[2] * _STARTS * self.spec.n_groups
+        for boxes in self.found.open().split(max(1, _NUMBERS // each)):
+            self._descend(boxes, deadline)
+
+    def _descend(self, boxes: Tensor, deadline: float) -> None:
+        """Descents in some boxes, `m` numbers, at the same time."""
+        of, groups = (~(self.found.margins[boxes] > 0)).nonzero(as_tuple=True)
+        if not len(of):
+            return
+        starts = [starting_points(self.lower[k], self.upper[k], _STARTS) for k in boxes[of].tolist()]
+        of, group = boxes[of].repeat_interleave(_STARTS), groups.repeat_interleave(_STARTS)
+        spec = self.spec.part(boxes if len(boxes) == 1 else of)
+        box = self.lower[of], self.upper[of]
+        points, margins = descend(self.work, spec, *box, torch.cat(starts), group, _STEPS, deadline)
+        # The best of every group: rounding may explain one and not another.
+        lowest = margins.reshape(-1, _STARTS).argmin(1) + _STARTS * torch.arange(len(groups), device=of.device)
+        for k in boxes.tolist():
+            own = lowest[of[lowest] == k]
+            for m in own[margins[own].argsort()][:_TRIED].tolist():
                 if float(margins[m]) <= 0 and self._is_one(k, points[m], int(group[m])):
                     break
 
