@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from elbowroom.network.graph import Network as Network
     from elbowroom.proof.recheck import CheckReport as CheckReport
     from elbowroom.proof.recheck import check as check
+    from elbowroom.questions.alone import Alone as Alone
+    from elbowroom.questions.alone import alone as alone
+    from elbowroom.questions.needed import Accuracy as Accuracy
+    from elbowroom.questions.needed import accuracy_needed as accuracy_needed
+    from elbowroom.questions.safe import Safety as Safety
+    from elbowroom.questions.safe import Sensor as Sensor
+    from elbowroom.questions.safe import safe_share as safe_share
     from elbowroom.readers.load import load as load
     from elbowroom.search.bounds.api import Bounds as Bounds
     from elbowroom.search.bounds.api import bounds as bounds
@@ -62,6 +69,13 @@ _HOMES = {
     "save_network": "elbowroom.network.file",
     "Graph": "elbowroom.network.graph",
     "Network": "elbowroom.network.graph",
+    "Alone": "elbowroom.questions.alone",
+    "alone": "elbowroom.questions.alone",
+    "Accuracy": "elbowroom.questions.needed",
+    "accuracy_needed": "elbowroom.questions.needed",
+    "Safety": "elbowroom.questions.safe",
+    "Sensor": "elbowroom.questions.safe",
+    "safe_share": "elbowroom.questions.safe",
     "load": "elbowroom.readers.load",
     "InputSet": "elbowroom.search.regions.input_set",
     "Box": "elbowroom.search.regions.box",

@@ -160,7 +160,7 @@ def certify(
     if deployed:
         points = _as_executed(points, space)
     outputs = _outputs(net.cast(torch.float64, where), points)
-    chosen, spec = _what_stays(net, outputs, labels, spec)
+    chosen, spec = what_stays(net, outputs, labels, spec)
     has = parts_of(shape_of, reach, spent is not None) | _imputing(net)
     found = blank_rows(Certificates, sizes_of(net, None if spec is None else spec.group), points.cpu(), has)
     size = batch or budget.batch(net, where, net.n_outputs - 1 if spec is None else spec.rows.shape[1])
@@ -168,7 +168,7 @@ def certify(
     _note(found, given, spec)
     if network_hash(net) != settings["network_hash"]:
         raise InputError("the network's parameters were changed while it was being certified; certify it again")
-    return _collect(found, net, shape_of, space if domain is not None else None, measured.scale, settings)
+    return collect(found, net, shape_of, space if domain is not None else None, measured.scale, settings)
 
 
 def _points(net: Network, given: Taken, where: torch.device) -> Tensor:
@@ -189,7 +189,7 @@ def _note(found: dict[str, Any], given: Taken, spec: Specification | None) -> No
         found.update(spec_rows=stated.rows, spec_offset=stated.offset, spec_group=stated.group)
 
 
-def _what_stays(
+def what_stays(
     net: Network, outputs: Tensor, labels: Array | None, spec: Specification | None
 ) -> tuple[Tensor, Specification | None]:
     """The labels that must stay, `b`, -1 where a specification says what must; and that, in float64."""
@@ -266,7 +266,7 @@ def uncertified(
         found["labels"] = labels
     if group is not None:
         found["spec_group"] = group
-    return _collect(found, net, region, space if told["domain"] is not None else None, measured.scale, settings)
+    return collect(found, net, region, space if told["domain"] is not None else None, measured.scale, settings)
 
 
 def _imputing(net: Network) -> set[str]:
@@ -364,7 +364,7 @@ def _stamp(part: dict[str, Any], started: float) -> float:
     return now
 
 
-def _collect(
+def collect(
     rows: dict[str, Any], net: Network, region: Region, space: Space | None, scale: Tensor | None,
     settings: dict[str, Any],
 ) -> Certificates:  # fmt: skip
@@ -381,4 +381,4 @@ def _collect(
     return Certificates(**columns, **once, settings=settings, network=net)
 
 
-__all__ = ["PRECISIONS", "certify", "uncertified"]
+__all__ = ["PRECISIONS", "certify", "collect", "uncertified", "what_stays"]

@@ -16,6 +16,7 @@ from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows
 from elbowroom.certify.larger import Short
 from elbowroom.certify.reach import reaches
+from elbowroom.certify.triage import triage
 from elbowroom.certify.verdict import largest_proved
 from elbowroom.claim.hints import PROOF_BYTES, Hints
 from elbowroom.claim.space import Space
@@ -150,35 +151,10 @@ class Task:
 
     def _triage(self, inputs: Inputs, labels: Tensor) -> tuple[list[str], list[str]]:
         """Status and message of the inputs that need no search; "" for the others."""
-        # Everything to the CPU at once: asking a GPU for one number at a time would take longer than the search.
-        x, outputs, space = inputs.x, inputs.outputs, inputs.space
-        least = inputs.spec.margins(outputs).amin(1).tolist()
-        decided, labels_ = self.search.net.decide(outputs).tolist(), labels.tolist()
-        finite, outputs_finite = torch.isfinite(x).all(1).tolist(), torch.isfinite(outputs).all(1).tolist()
-        beyond = (x < space.lowest) | (x > space.highest)
-        outside = beyond.any(1).tolist()
-        status, message = [], []
-        for k in range(len(x)):
-            kind, why = "", ""
-            if not finite[k]:
-                kind, why = "nonfinite", "the input holds NaN or infinite values"
-            elif outside[k]:
-                place = int(beyond[k].nonzero()[0])
-                kind, why = "error", f"feature {place} = {float(x[k, place]):.6g} lies outside the domain"
-            elif not outputs_finite[k]:
-                kind, why = "nonfinite", "the network's outputs are NaN or infinite here"
-            elif least[k] <= 0 and self.told_labels:
-                kind, why = "misclassified", f"the network decides {decided[k]} here, not {labels_[k]}"
-            elif least[k] <= 0 and self.told_spec:
-                kind, why = "misclassified", "the specification does not hold at the input itself"
-            elif least[k] <= 0:
-                kind, why = "not_certified", "two classes tie at the input itself"
-            elif least[k] <= self.search.delta:
-                why = f"the margin at the input itself, {least[k]:.3g}, is not above delta = {self.search.delta:g}"
-                kind = "not_certified"
-            status.append(kind)
-            message.append(why)
-        return status, message
+        least = inputs.spec.margins(inputs.outputs).amin(1)
+        told = "labels" if self.told_labels else "spec" if self.told_spec else ""
+        own = inputs.x, inputs.outputs, least, labels, inputs.space
+        return triage(self.search.net, *own, told, self.search.delta)
 
     def _leave_room_for_rounding(self, inputs: Inputs, problem: Problem, found: Found) -> Tensor:
         """Shrinks regions until their margins also pay for the errors of the network as executed.

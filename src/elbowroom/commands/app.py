@@ -8,12 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from elbowroom.commands.accuracy import accuracy
+from elbowroom.commands.alone import alone
 from elbowroom.commands.certify import certify
 from elbowroom.commands.check import check
 from elbowroom.commands.demo import demo
 from elbowroom.commands.export_vnnlib import export_vnnlib
 from elbowroom.commands.flags import flags_of
 from elbowroom.commands.reproduce import reproduce
+from elbowroom.commands.safe import safe
 from elbowroom.commands.show import show
 from elbowroom.commands.start import load_torch
 from elbowroom.commands.status import status
@@ -73,7 +76,7 @@ def _command(function: Callable[..., int | None]) -> None:
             raise typer.Exit(code)
 
 
-for _each in (demo, certify, status, show, check, verify, export_vnnlib, train, reproduce):
+for _each in (demo, certify, status, show, check, verify, alone, safe, accuracy, export_vnnlib, train, reproduce):
     _command(_each)
 
 

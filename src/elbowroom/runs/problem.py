@@ -35,7 +35,7 @@ def resolve(settings: Settings, net: Network, domain: tuple[float, float] | None
         found = {ALL: [None if math.isinf(end) else float(end) for end in domain]}
     frozen = None
     if settings.frozen is not None:
-        frozen = [str(k) for k in sorted({k for text in settings.frozen for k in _features(text, net, "frozen")})]
+        frozen = [str(k) for k in sorted({k for text in settings.frozen for k in features_named(text, net, "frozen")})]
     return dataclasses.replace(
         settings,
         frozen=frozen,
@@ -113,7 +113,7 @@ def _by_number(table: Mapping[str, Any] | None, net: Network, setting: str) -> d
         return None
     found: dict[str, Any] = {}
     for name, value in table.items():
-        keys = [ALL] if name == ALL else [str(k) for k in _features(name, net, setting)]
+        keys = [ALL] if name == ALL else [str(k) for k in features_named(name, net, setting)]
         for key in keys:
             if key in found:
                 raise InputError(f"{setting}: feature {key} has two values")
@@ -121,7 +121,20 @@ def _by_number(table: Mapping[str, Any] | None, net: Network, setting: str) -> d
     return found
 
 
-def _features(text: str, net: Network, setting: str) -> list[int]:
+def by_feature_text(texts: list[str], net: Network, setting: str) -> dict[int | str, str]:
+    """A table from features' numbers, or "*" for all others, to texts, from texts such as "age=3", "0-9=2%" or "5"."""
+    table: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        name = name.strip() or ALL
+        if name in table:
+            raise InputError(f"{setting}: {'all features have' if name == ALL else f'{name} has'} two values")
+        table[name] = value
+    found = _by_number(table, net, setting) or {}
+    return {name if name == ALL else int(name): value for name, value in found.items()}
+
+
+def features_named(text: str, net: Network, setting: str) -> list[int]:
     """The numbers of the features that a text names: one by its name (of a table's column of categories, all its
     entries), or numbers and names such as "0-9,17,age"."""
     names, count = known_names(net), net.n_inputs
@@ -131,7 +144,7 @@ def _features(text: str, net: Network, setting: str) -> list[int]:
             raise InputError(f"{setting}: {text!r} is the name of feature {found[0]} and the number of another one")
         return found
     if "," in text:
-        return [k for part in text.split(",") for k in _features(part.strip(), net, setting)]
+        return [k for part in text.split(",") for k in features_named(part.strip(), net, setting)]
     match = re.fullmatch(r"([0-9]{1,15})(?:-([0-9]{1,15}))?", text)
     if match is None:
         shown = ", ".join(names[:_NAMED_AT_MOST]) + (", ..." if len(names) > _NAMED_AT_MOST else "")

@@ -13,14 +13,13 @@ from torch import Tensor
 from elbowroom.arguments.inputs import corners_of, labels_of
 from elbowroom.arguments.tensors import Array
 from elbowroom.claim.hints import Hints
-from elbowroom.claim.query import Case, box_query
 from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.graph import Network
 from elbowroom.readers.given import network_for
 from elbowroom.search.bounds.methods import check_margin, method_named
-from elbowroom.verify.counterexample import Counterexample, confirm
+from elbowroom.verify.counterexample import Counterexample, confirming
 from elbowroom.verify.decide import Decision, most_leaves
 
 
@@ -115,14 +114,7 @@ def verify(
     spec = spec.cast(torch.float64, low.device)
     decision = Decision(net, low, high, spec, Hints.of(method, margin), deployed)
     if leaves is not None or seconds is not None:
-        cases: dict[int, Case] = {}
-
-        def confirmed(k: int, x: Tensor, group: int) -> Counterexample | None:
-            if k not in cases:
-                one = spec.part(torch.tensor([k], device=low.device)).cast(torch.float64, "cpu")
-                cases[k] = box_query(low[k], high[k], one).cases[0]
-            return confirm(net, cases[k], x, group)
-
+        confirmed = confirming(net, low, high, spec)
         ends = math.inf if seconds is None else time.monotonic() + seconds
         decision.run(confirmed, most_leaves(net) if leaves is None else leaves, ends)
     found = decision.found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from elbowroom.claim.query import Case
+from elbowroom.claim.query import Case, box_query
 from elbowroom.claim.specification import Specification
 from elbowroom.claim.stated import Stated
 from elbowroom.network.graph import Network
@@ -99,3 +99,19 @@ def confirm(net: Network, case: Case, x: Tensor, clause: int) -> Counterexample 
         rough = net.cast(torch.float32).values(point.float())[-1]
     seen = spec.margins(rough.double()) >= 0
     return Counterexample(point[0], outputs, clause, float(margins.min()), bool(seen.all()))
+
+
+def confirming(
+    net: Network, lower: Tensor, upper: Tensor, spec: Specification
+) -> Callable[[int, Tensor, int], Counterexample | None]:
+    """From the number of a box, a point of it (`n`) and a group of the specification to the counterexample there, if it
+    is proved to be one. `lower`, `upper`: corners, `b x *input_shape`; `spec`: theirs."""
+    cases: dict[int, Case] = {}
+
+    def confirmed(k: int, x: Tensor, group: int) -> Counterexample | None:
+        if k not in cases:
+            one = spec.part(torch.tensor([k], device=lower.device)).cast(torch.float64, "cpu")
+            cases[k] = box_query(lower[k], upper[k], one).cases[0]
+        return confirm(net, cases[k], x, group)
+
+    return confirmed

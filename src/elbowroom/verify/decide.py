@@ -7,6 +7,7 @@ that. The search is in float64, too: what is left in the end are close calls, wh
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from elbowroom.verify.counterexample import Counterexample, descend, starting_po
 
 _STARTS, _STEPS = 16, 40  # of the first descents, per clause
 _FEW, _FEW_STEPS = 32, 5  # of the descents from leaves that are not proved: the lowest so many in a round
+_NUMBERS = 1 << 23  # of the specifications of descents at the same time
 _TRIED = 4  # points of a box that the strict check looks at, of the first descents
 _ATTACK, _SEARCH = 0.2, 0.7  # shares of the time that is left; the rest is for the proof
 # What bounds must exceed, of the largest magnitude that a row adds up: first nothing (but the search's own rounding);
@@ -48,6 +50,7 @@ class Decided:
         near: Whether a counterexample was seen that rounding could explain, `b`.
         full: Whether the limit of parts was reached, `b`.
         late: Whether the limit of time was, `b`.
+        trees: Per box, by group: how boxes were cut that were not proved whole.
     """
 
     margins: Tensor
@@ -56,6 +59,7 @@ class Decided:
     near: Tensor
     full: Tensor
     late: Tensor
+    trees: list[dict[int, Tree]]
 
     @property
     def proved(self) -> Tensor:
@@ -95,7 +99,7 @@ class Decision:
         margins = self._proved(torch.arange(len(lower), device=lower.device), hints)
         none = torch.zeros(len(lower), dtype=torch.bool, device=lower.device)
         parts = torch.ones(len(lower), dtype=torch.long, device=lower.device)
-        self.found = Decided(margins, [None] * len(lower), parts, none, none.clone(), none.clone())
+        self.found = Decided(margins, [None] * len(lower), parts, none, none.clone(), none.clone(), [{} for _ in lower])
 
     def _proved(
         self, index: Tensor, hints: Hints | None = None, trees: list[list[tuple[int, Tree]]] | None = None
@@ -107,9 +111,7 @@ class Decision:
     def run(self, confirm: Confirm, leaves: int, deadline: float) -> Decided:
         """Goes on until all boxes are decided, or `leaves` (of each group of a box) or `deadline` (monotonic) is
         reached."""
-        self.confirm = confirm
-        self._attack(_part_of(deadline, _ATTACK))
-        trees: list[dict[int, Tree]] = [{} for _ in self.lower]
+        self.attack(confirm, _part_of(deadline, _ATTACK))
         for slack in _SLACKS:
             index = self.found.open()
             if not len(index):
@@ -117,25 +119,35 @@ class Decision:
             if time.monotonic() >= deadline:
                 self.found.late[index] = True
                 break
-            retry = self._search(index, slack, trees, min(leaves, most_leaves(self.net)), deadline)
+            retry = self._search(index, slack, min(leaves, most_leaves(self.net)), deadline)
             if not retry:
                 break
         return self.found
 
     # --- counterexamples
 
-    def _attack(self, deadline: float) -> None:
-        """Descents from several points of every box, for every group that is left."""
-        for k in self.found.open().tolist():
-            groups = (~(self.found.margins[k] > 0)).nonzero().squeeze(1)
-            start = torch.cat([starting_points(self.lower[k], self.upper[k], _STARTS)] * len(groups))
-            group = groups.repeat_interleave(_STARTS)
-            lower, upper = (t[k].expand_as(start) for t in (self.lower, self.upper))
-            spec = self.spec.part(torch.tensor([k], device=start.device))
-            points, margins = descend(self.work, spec, lower, upper, start, group, _STEPS, deadline)
-            # The best of every group: rounding may explain one and not another.
-            lowest = torch.stack([margins[group == g].argmin() + _STARTS * i for i, g in enumerate(groups)])
-            for m in lowest[margins[lowest].argsort()][:_TRIED].tolist():
+    def attack(self, confirm: Confirm, deadline: float = math.inf) -> None:
+        """Descents from several points of every box, for every group that is left, until `deadline` (monotonic)."""
+        self.confirm = confirm
+        each = self.spec.rows.shape[1] * self.spec.rows.shape[2] * _STARTS * self.spec.n_groups
+        for boxes in self.found.open().split(max(1, _NUMBERS // each)):
+            self._descend(boxes, deadline)
+
+    def _descend(self, boxes: Tensor, deadline: float) -> None:
+        """Descents in some boxes, `m` numbers, at the same time."""
+        of, groups = (~(self.found.margins[boxes] > 0)).nonzero(as_tuple=True)
+        if not len(of):
+            return
+        starts = [starting_points(self.lower[k], self.upper[k], _STARTS) for k in boxes[of].tolist()]
+        of, group = boxes[of].repeat_interleave(_STARTS), groups.repeat_interleave(_STARTS)
+        spec = self.spec.part(boxes if len(boxes) == 1 else of)
+        box = self.lower[of], self.upper[of]
+        points, margins = descend(self.work, spec, *box, torch.cat(starts), group, _STEPS, deadline)
+        # The best of every group: rounding may explain one and not another.
+        lowest = margins.reshape(-1, _STARTS).argmin(1) + _STARTS * torch.arange(len(groups), device=of.device)
+        for k in boxes.tolist():
+            own = lowest[of[lowest] == k]
+            for m in own[margins[own].argsort()][:_TRIED].tolist():
                 if float(margins[m]) <= 0 and self._is_one(k, points[m], int(group[m])):
                     break
 
@@ -167,12 +179,12 @@ class Decision:
 
     # --- proofs
 
-    def _search(self, index: Tensor, slack: float, trees: list[dict[int, Tree]], leaves: int, deadline: float) -> bool:
+    def _search(self, index: Tensor, slack: float, leaves: int, deadline: float) -> bool:
         """Cuts boxes into parts and has these proved; whether a proof failed where the search had none to fear.
 
-        `trees`: by box and group, to begin with; those found take their places.
+        Begins with the trees that there are; those found take their places.
         """
-        found, spec = self.found, self.spec.part(index)
+        found, spec, trees = self.found, self.spec.part(index), self.found.trees
         sets = InputSet.box(self.lower[index], self.upper[index])
         if slack:
             spec = self._harder(sets, spec, slack)

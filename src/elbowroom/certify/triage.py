@@ -1,0 +1,48 @@
+"""Which inputs need no search, and why."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from elbowroom.claim.space import Space
+from elbowroom.network.graph import Network
+
+
+def triage(
+    net: Network, x: Tensor, outputs: Tensor, least: Tensor, labels: Tensor, space: Space, told: str, delta: float = 0.0
+) -> tuple[list[str], list[str]]:
+    """Status and message of the inputs that need no search; "" for the others.
+
+    `x`: `b x n`; `outputs`: `b x k`; `least`: `b`, the least margin at the input itself, which must be above `delta`;
+    `labels`: `b`. `told`: who said what must stay: "labels", "spec", or "" where it is what the network decides.
+    """
+    # Everything to the CPU at once: asking a GPU for one number at a time would take longer than the search.
+    margins, decided, labels_ = least.tolist(), net.decide(outputs).tolist(), labels.tolist()
+    finite, outputs_finite = torch.isfinite(x).all(1).tolist(), torch.isfinite(outputs).all(1).tolist()
+    beyond = (x < space.lowest) | (x > space.highest)
+    outside = beyond.any(1).tolist()
+    status, message = [], []
+    for k, margin in enumerate(margins):
+        kind, why = "", ""
+        if not finite[k]:
+            kind, why = "nonfinite", "the input holds NaN or infinite values"
+        elif outside[k]:
+            place = int(beyond[k].nonzero()[0])
+            kind, why = "error", f"feature {place} = {float(x[k, place]):.6g} lies outside the domain"
+        elif not outputs_finite[k]:
+            kind, why = "nonfinite", "the network's outputs are NaN or infinite here"
+        elif margin <= 0 and told == "labels":
+            kind, why = "misclassified", f"the network decides {decided[k]} here, not {labels_[k]}"
+        elif margin <= 0 and told == "spec":
+            kind, why = "misclassified", "the specification does not hold at the input itself"
+        elif margin <= 0:
+            kind, why = "not_certified", "two classes tie at the input itself"
+        elif margin <= delta:
+            kind, why = "not_certified", f"the margin at the input itself, {margin:.3g}, is not above delta = {delta:g}"
+        status.append(kind)
+        message.append(why)
+    return status, message
+
+
+__all__ = ["triage"]
