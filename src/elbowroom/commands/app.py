@@ -11,6 +11,7 @@ import typer
 from elbowroom.commands.certify import certify
 from elbowroom.commands.check import check
 from elbowroom.commands.demo import demo
+from elbowroom.commands.diff import diff
 from elbowroom.commands.export_vnnlib import export_vnnlib
 from elbowroom.commands.flags import flags_of
 from elbowroom.commands.reproduce import reproduce
@@ -73,7 +74,7 @@ def _command(function: Callable[..., int | None]) -> None:
             raise typer.Exit(code)
 
 
-for _each in (demo, certify, status, show, check, verify, export_vnnlib, train, reproduce):
+for _each in (demo, certify, status, show, diff, check, verify, export_vnnlib, train, reproduce):
     _command(_each)
 
 
