@@ -14,6 +14,7 @@ from elbowroom.commands.demo import demo
 from elbowroom.commands.diff import diff
 from elbowroom.commands.export_vnnlib import export_vnnlib
 from elbowroom.commands.flags import flags_of
+from elbowroom.commands.report import report
 from elbowroom.commands.reproduce import reproduce
 from elbowroom.commands.show import show
 from elbowroom.commands.start import load_torch
@@ -74,7 +75,7 @@ def _command(function: Callable[..., int | None]) -> None:
             raise typer.Exit(code)
 
 
-for _each in (demo, certify, status, show, diff, check, verify, export_vnnlib, train, reproduce):
+for _each in (demo, certify, status, show, report, diff, check, verify, export_vnnlib, train, reproduce):
     _command(_each)
 
 
