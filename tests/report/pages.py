@@ -54,8 +54,8 @@ def hostile_run(folder: Path) -> Run:
 
 
 def image_run(folder: Path, seed: int = 0, shape: tuple[int, ...] = (1, 6, 5), **settings: Any) -> Run:
-    """Six small images, with counterexamples beyond their regions."""
+    """Three small images, with counterexamples beyond their regions."""
     flat = network(seed, (int(np.prod(shape)), 8, 3))
     net = Network.chain(shape, [ops.Reshape((-1,)), *(node.op for node in flat.nodes[1:])])
-    x = np.random.default_rng(0).random((6, *shape)).round(2)
+    x = np.random.default_rng(0).random((3, *shape)).round(2)
     return run_of(net, folder, x, **{"domain": [0, 1], "reach": True, **settings})

@@ -27,7 +27,7 @@ X = points(12)
 
 
 def made(folder: Path, net: Network, x: np.ndarray = X, labels: np.ndarray | None = None, **settings: Any) -> Run:
-    given = Settings.of({"part_rows": 5, "device": "cpu", "domain": [-2, 2], **settings})
+    given = Settings.of({"part_rows": 8, "device": "cpu", "domain": [-2, 2], **settings})
     return run_dataset(net, dataset(x, labels), folder, given).run
 
 
