@@ -153,9 +153,10 @@ def plane(run: dict[str, Any]) -> dict[str, Any] | None:
     drawn = sum(1 for region in run["plane"]["regions"] if region["certified"])
     alt = (
         f"{len(run['plane']['regions']):,} inputs in the plane, {drawn:,} with their certified regions, over what the "
-        "network decides."
+        f"network {'decides' if run['decides'] else 'gives'}."
     )
-    return {**run["plane"], "names": names, "from": low, "to": high, "alt": alt}
+    head = "Regions over what the network decides" if run["decides"] else "Regions over the first output"
+    return {**run["plane"], "head": head, "names": names, "from": low, "to": high, "alt": alt}
 
 
 def map_of(run: dict[str, Any]) -> dict[str, Any] | None:

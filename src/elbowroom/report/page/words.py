@@ -9,13 +9,14 @@ from typing import Any
 from elbowroom.report.digits import at_least, at_most
 from elbowroom.runs.summary import HALF_WIDTH
 
-STATUS_WORDS = {
-    "certified": "certified",
-    "misclassified": "decided wrongly, so that there is nothing to certify",
-    "not_certified": "decided as they should be, but no region could be proved",
-    "nonfinite": "without finite numbers",
-    "error": "that could not be read or tried",
-}
+# Of inputs without a certificate: what there is to say of one, and of several.
+_WITHOUT = {
+    "misclassified": ("is decided wrongly", "are decided wrongly"),
+    "not_certified": ("is decided as it should be, but no region was proved",
+                      "are decided as they should be, but no regions were proved"),
+    "nonfinite": ("has no finite numbers", "have no finite numbers"),
+    "error": ("could not be read or tried", "could not be read or tried"),
+}  # fmt: skip
 
 
 def titles_of(folders: Sequence[str]) -> list[str]:
@@ -56,7 +57,7 @@ def answer_of(run: dict[str, Any]) -> list[str]:
         said.append(f"The run is incomplete: {done:,} of {summary['inputs']:,} inputs are done.")
     for status, count in counts.items():
         if status != "certified" and count:
-            said.append(f"{count:,} {_is(count)} {_one(STATUS_WORDS[status], count)}.")
+            said.append(f"{count:,} {_WITHOUT[status][count > 1]}.")
     if not counts["certified"]:
         return said
     said += _width(run)
@@ -111,7 +112,3 @@ def _plural(count: int, word: str) -> str:
 
 def _is(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _one(words: str, count: int) -> str:
-    return words.replace("as they should be", "as it should be") if count == 1 else words

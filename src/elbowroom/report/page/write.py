@@ -19,7 +19,6 @@ from elbowroom.errors import InputError
 from elbowroom.files import replace_file
 from elbowroom.report.page import views
 from elbowroom.report.page.compact import compact_detail, compact_table
-from elbowroom.report.page.words import STATUS_WORDS
 from elbowroom.report.plain import plain
 from elbowroom.report.runs import printable
 
@@ -63,7 +62,7 @@ def page_of(report: dict[str, Any]) -> str:
         "table": views.side_by_side(runs),
         "comparisons": [views.comparison(one, runs) for one in report["comparisons"]],
         "overviews": [_overview(run) for run in runs],
-        "status_words": STATUS_WORDS,
+        "claims": list(dict.fromkeys(run["claim"] for run in runs)),
     }
     return environment.get_template(_TEMPLATE).render(
         **readable(shown),
