@@ -56,9 +56,10 @@ def sentences(found: dict[str, Any]) -> list[str]:
 
 
 def worst(found: dict[str, Any], most: int) -> list[dict[str, Any]]:
-    """The inputs that lost most, or whose decision changed: at most so many, and those first that lost more."""
+    """The inputs that lost most, or whose decision changed: at most so many. Those first that lost a larger share, and
+    of these those that had more room."""
     rows = [row for row in found["rows"] if row["changed"] or (row["shrink"] or 0) > 0]
-    return sorted(rows, key=lambda row: (-(row["shrink"] or 0), not row["changed"], row["input"]))[:most]
+    return sorted(rows, key=lambda row: (-(row["shrink"] or 0), -(row["old"] or 0), row["input"]))[:most]
 
 
 def percent(share: float) -> str:

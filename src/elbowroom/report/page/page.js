@@ -7,6 +7,7 @@
   const SIDES = ["#3b0f4f", "#7a4b8a", "#a99aa8", "#e0cf9c", "#fff3b0"];  // darker: down, lighter: up
   const $ = (id) => document.getElementById(id);
   const form = $("filters"), body = $("rows").tBodies[0], head = $("rows").tHead.rows[0], detail = $("detail");
+  const readers = [];
   const state = {run: 0, key: "number", down: false, page: 0, shown: [], at: null};
 
   // All that comes from files is written as text.
@@ -45,17 +46,17 @@
   const columns = () => {
     const one = run(), t = one.table, k = state.run;
     const found = [
-      {key: "number", head: "input", value: (r) => t.number[r], text: (r) => t.name && t.name[r] !== null ? `${t.number[r]} · ${t.name[r]}` : String(t.number[r])},
-      {key: "label", head: "label", value: (r) => label(one, r), text: (r) => label(one, r), hidden: !one.decides},
+      {key: "number", head: "input", long: Boolean(t.name), value: (r) => t.number[r], text: (r) => t.name && t.name[r] !== null ? `${t.number[r]} · ${t.name[r]}` : String(t.number[r])},
+      {key: "label", head: "label", long: Boolean(one.classes), value: (r) => label(one, r), text: (r) => label(one, r), hidden: !one.decides},
       {key: "status", head: "status", value: (r) => t.status[r], text: (r) => `${SIGNS[status(one, r)]} ${spaced(status(one, r))}`},
       {key: "size", head: "room", title: `geometric mean of the extents (${one.extent})`, value: (r) => t.size[r]},
       {key: "ratio", head: "ratio", title: "to the region with one radius for all features", value: (r) => t.ratio[r]},
       {key: "reach", head: "reach", title: "at how many times the region a counterexample was found", value: (r) => t.reach[r], hidden: !t.reach},
-      {key: "share", head: "least room", title: one.byShare ? `as a share of ${one.axis}` : one.extent, value: (r) => t.share[r],
+      {key: "share", head: "least room", long: true, title: one.byShare ? `as a share of ${one.axis}` : one.extent, value: (r) => t.share[r],
         text: (r) => t.least[r] === null ? "" : `${one.names[t.least[r]]}: ${one.byShare ? percent(t.share[r]) : t.share[r]}`},
       {key: "shrink", head: "change", title: "of the room, from the first run to this one", value: (r) => shrink(k, t.number[r]), hidden: !pair(k),
         text: (r) => { const s = shrink(k, t.number[r]); return s === null ? "" : s === 1 ? "lost" : `${s > 0 ? "−" : "+"}${percent(Math.abs(s))}`; }},
-      {key: "message", head: "reason", value: (r) => t.messages[t.message[r]], text: (r) => t.messages[t.message[r]], hidden: t.messages.every((m) => !m)},
+      {key: "message", head: "reason", long: true, value: (r) => t.messages[t.message[r]], text: (r) => t.messages[t.message[r]], hidden: t.messages.every((m) => !m)},
     ];
     return found.filter((column) => !column.hidden);
   };
@@ -110,7 +111,7 @@
       const row = make("tr", {tabindex: "-1", "data-row": r, "aria-selected": String(one.table.number[r] === state.at)});
       row.append(...cells.map((column) => {
         const value = column.text ? column.text(r) : column.value(r);
-        return make("td", {text: value === null ? "–" : String(value)});
+        return make("td", {text: value === null ? "–" : String(value), class: column.long ? "long" : ""});
       }));
       return row;
     }));
@@ -155,6 +156,7 @@
 
   const show = () => {
     detail.replaceChildren();
+    readers.length = 0;
     if (state.at === null) return;
     const beside = [state.run];
     for (let k = 0; k < data.runs.length; k++) {
@@ -258,13 +260,16 @@
   };
   const pictures = (one, found, scale) => {
     const at = places(one.image), readout = make("p", {class: "readout", "aria-live": "polite", text: "Point at a pixel for its range."}), shown = [];
-    const read = (row, column) => {
+    // A pixel is read in all runs at once.
+    const read = (row, column) => readers.forEach((each) => each(row, column));
+    readers.push((row, column) => {
+      if (row >= one.image.height || column >= one.image.width) return;
       readout.textContent = `row ${row}, column ${column}. ${at(row, column).map((k, c, all) => (all.length > 1 ? `channel ${c}: ` : "") + range(one, found, k)).join("; ")}`;
       for (const {cursor, canvas} of shown) {
         const w = canvas.clientWidth / one.image.width, h = canvas.clientHeight / one.image.height;
         Object.assign(cursor.style, {display: "block", left: `${column * w}px`, top: `${row * h}px`, width: `${Math.max(5, w) + 2}px`, height: `${Math.max(5, h) + 2}px`});
       }
-    };
+    });
     const x = found.x.map(Number), finite = x.filter(Number.isFinite);
     const low = one.low[0] === null ? Math.min(...finite) : Math.min(...one.low), high = one.high[0] === null ? Math.max(...finite) : Math.max(...one.high);
     const grey = (k) => Number.isFinite(x[k]) ? Math.round(255 * Math.max(0, Math.min(1, (x[k] - low) / (high - low || 1)))) : null;
@@ -316,9 +321,9 @@
     const note = drawn("title", {});
     note.textContent = range(one, found, k);
     made.append(note, drawn("rect", {class: "track", x: 2, y: 6, width: 196, height: 6}));
-    if (found.flags[k] !== "f") made.append(drawn("rect", {class: found.lower ? "range" : "alone", x: place(from), y: 4, width: Math.max(1, place(to) - place(from)), height: 10}));
+    if (found.flags[k] !== "f") made.append(drawn("rect", {class: found.lower ? "range" : "alone", x: place(from), y: 3, width: Math.max(1, place(to) - place(from)), height: 12}));
     for (const v of seen) made.append(drawn("path", {class: "seen", d: `M${place(v) - 3} 3l6 12m0 -12l-6 12`}));
-    made.append(drawn("circle", {class: "value", cx: place(x), cy: 9, r: 4.5}));
+    made.append(drawn("circle", {class: "value", cx: place(x), cy: 9, r: 3.6}));
     return made;
   };
   const features = (one, found) => {
