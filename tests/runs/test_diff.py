@@ -126,6 +126,11 @@ def test_what_differs_without_harm_is_noted(pair: tuple[Run, Run], tmp_path: Pat
     notes = diff_of(pair[0], other)["notes"]
     assert any("--domain" in note for note in notes) and any("--delta: 0.0, then 0.001" in note for note in notes)
     assert any("other domains" in note for note in notes)
+    rounded = X.astype(np.float32).astype(np.float64)  # as the claim about float32 has them
+    tied = made(tmp_path / "tied", NEW, rounded, region="uniform", deployed="float32")
+    tied = diff_of(made(tmp_path / "plain", OLD, rounded), tied)["notes"]
+    assert "regions were searched for as Box, then as Box(uniform)" in tied
+    assert "the claims are about the arithmetic of the real numbers, then of float32" in tied
 
 
 def test_decisions_are_compared_by_the_classes_names(tmp_path: Path) -> None:

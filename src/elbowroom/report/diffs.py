@@ -64,7 +64,7 @@ def worst(found: dict[str, Any], most: int) -> list[dict[str, Any]]:
 
 def percent(share: float) -> str:
     """A share in percent, in three digits."""
-    return f"{100 * share:.3g} %"
+    return f"{100 * share:.3g} %" if abs(share) < 10 else f"{100 * share:,.0f} %"
 
 
 def change(row: dict[str, Any]) -> str:

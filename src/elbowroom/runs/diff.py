@@ -94,7 +94,12 @@ def _refuse_other_questions(old: Run, new: Run) -> list[str]:
         raise InputError(
             f"in {old.folder} {kept[0]}, in {new.folder} {kept[1]}: certify both runs for the same question"
         )
-    return [*_class_notes(old.network, new.network, first), *_setting_notes(old, new), *_domain_note(first, second)]
+    return [
+        *_class_notes(old.network, new.network, first),
+        *_setting_notes(old, new),
+        *_domain_note(first, second),
+        *_claim_notes(first, second),
+    ]
 
 
 def _kept(run: Run, certs: Certificates) -> str | None:
@@ -136,13 +141,18 @@ def _domain_note(old: Certificates, new: Certificates) -> list[str]:
             return ["only one of the runs has a domain, to which its regions are cut"]
         if a is not None and b is not None and len(a) == len(b) == 1 and not torch.equal(a.flatten(), b.flatten()):
             return ["the runs have other domains, to which their regions are cut"]
-    if old.settings["deployed"] != new.settings["deployed"]:
-        return [f"other arithmetics: {_arithmetic(old)}, then {_arithmetic(new)}"]
     return []
 
 
-def _arithmetic(certs: Certificates) -> str:
-    return certs.settings["deployed"] or "that of the real numbers"
+def _claim_notes(old: Certificates, new: Certificates) -> list[str]:
+    """What else the certificates themselves say of what was asked for."""
+    said = []
+    if old.settings["region"] != new.settings["region"]:
+        said.append(f"regions were searched for as {old.settings['region']}, then as {new.settings['region']}")
+    if old.settings["deployed"] != new.settings["deployed"]:
+        each = [certs.settings["deployed"] or "the real numbers" for certs in (old, new)]
+        said.append(f"the claims are about the arithmetic of {each[0]}, then of {each[1]}")
+    return said
 
 
 def _refuse_other_input(

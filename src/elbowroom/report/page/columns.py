@@ -11,9 +11,11 @@ import torch
 
 from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
+from elbowroom.errors import InputError
 from elbowroom.report.page.room import Scale, shares
 from elbowroom.runs.one_input import feature_names, name_of, numbers_of
 
+_LARGEST = 2**53  # whole numbers up to there are exact in a script
 _PER_DECADE = 4  # bars of the histogram of rooms
 
 COLUMNS = ("number", "name", "status", "label", "message", "size", "ratio", "reach", "least", "share", "seconds")
@@ -120,10 +122,14 @@ class Gathered:
 
 
 def gathered(run: Run, scale: Scale) -> Gathered:
-    """All inputs of a run, one part at a time in memory."""
+    """All inputs of a run, one part at a time in memory. Refuses numbers that stand twice, or are none to a script."""
     found = Gathered(run, scale)
     for k in run.finished():
         found.add(k, run.read(k))
+    numbers = found.table["number"]
+    odd = [n for n in numbers if abs(n) > _LARGEST] or [n for n, times in Counter(numbers).items() if times > 1]
+    if odd:
+        raise InputError(f"{run.folder}: the number {odd[0]} of an input is too large, or stands twice")
     return found
 
 

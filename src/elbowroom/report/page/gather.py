@@ -38,7 +38,8 @@ def report_of(
         raise InputError(f"a report is about 1 to {MOST_RUNS} runs, got {len(folders)}")
     asked = asked_for(inputs)
     runs = [Run.open(folder) for folder in folders]
-    images = [image_of(run.network, image_shape) for run in runs]
+    # In a basis, extents are those of directions, which have no place in an image.
+    images = [None if "basis" in run.shared else image_of(run.network, image_shape) for run in runs]
     scales = [scale_of(run, image is not None) for run, image in zip(runs, images)]
     found = [_run(run, scale, image) for run, scale, image in zip(runs, scales, images)]
     for one, title in zip(found, titles_of([one["folder"] for one in found])):

@@ -27,7 +27,7 @@
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
     return made;
   };
-  const percent = (share) => `${Number((100 * share).toPrecision(3))} %`;
+  const percent = (share) => `${Math.abs(share) < 10 ? Number((100 * share).toPrecision(3)) : Math.floor(100 * share).toLocaleString("en")} %`;
   const run = () => data.runs[state.run];
   const pair = (k) => data.pairs.find((one) => one.new === k);
   const status = (one, row) => data.statuses[one.table.status[row]];
@@ -258,6 +258,7 @@
     }
     return {made, cursor, canvas};
   };
+  const extreme = (values, which, start) => values.filter((v) => v !== null && Number.isFinite(v)).reduce((a, b) => which(a, b), start);
   const pictures = (one, found, scale) => {
     const at = places(one.image), readout = make("p", {class: "readout", "aria-live": "polite", text: "Point at a pixel for its range."}), shown = [];
     // A pixel is read in all runs at once.
@@ -270,8 +271,8 @@
         Object.assign(cursor.style, {display: "block", left: `${column * w}px`, top: `${row * h}px`, width: `${Math.max(5, w) + 2}px`, height: `${Math.max(5, h) + 2}px`});
       }
     });
-    const x = found.x.map(Number), finite = x.filter(Number.isFinite);
-    const low = one.low[0] === null ? Math.min(...finite) : Math.min(...one.low), high = one.high[0] === null ? Math.max(...finite) : Math.max(...one.high);
+    const x = found.x.map(Number);
+    const low = extreme(one.low.some((v) => v !== null) ? one.low : x, Math.min, Infinity), high = extreme(one.high.some((v) => v !== null) ? one.high : x, Math.max, -Infinity);
     const grey = (k) => Number.isFinite(x[k]) ? Math.round(255 * Math.max(0, Math.min(1, (x[k] - low) / (high - low || 1)))) : null;
     shown.push(picture(one, "input", (ks) => {
       const found = ks.map(grey);

@@ -83,6 +83,8 @@ def plane_of(run: Run, scale: Scale) -> dict[str, Any] | None:
     if not len(corners):
         return None
     low, high = corners.min(0), corners.max(0)
+    if not np.isfinite(2 * (high - low)).all():
+        return None
     room = np.where(high > low, 0.04 * (high - low), 0.5)
     low, high = low - room, high + room
     picture, legend = _decided(run.network, low, high, run.read().spec_group is not None)
