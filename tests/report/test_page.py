@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import json
 import math
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from elbowroom.report.page.views import histogram
 from elbowroom.report.page.words import titles_of
 from elbowroom.report.page.write import embedded, page_of, write_json
 from elbowroom.runs.one_input import one_input
+from forgery import edit_run
 from report.pages import HOSTILE, OTHER, SMALL, hostile_run, image_run, plane_run, run_of
 from runs.small import network, points
 
@@ -410,6 +413,24 @@ def test_runs_with_little_in_them(tmp_path: Path) -> None:
     for file in (part.folder / "parts").glob("*.parquet"):
         file.unlink()
     assert page_of(report_of([part.folder]))
+
+
+def test_versions_are_those_that_the_run_states(plane: tuple[Run, Run], tmp_path: Path) -> None:
+    (run,) = report_of([plane[0].folder])["runs"]
+    assert set(run["audit"]["versions"]) == {"elbowroom", "numpy", "pyarrow", "python", "torch"}
+    copy = Path(shutil.copytree(plane[0].folder, tmp_path / "run"))
+    for odd in (["torch"], {"torch": 2}, "torch"):
+        edit_run(copy, lambda head, odd=odd: head.update(packages=odd))
+        with pytest.raises(InputError, match="packages cannot be"):
+            Run.open(copy)
+
+
+def test_numbers_that_a_script_would_mix_up_are_refused(tmp_path: Path) -> None:
+    certs = er.certify(SMALL, points(2))
+    for numbers in ([4, 4], [0, 2**60]):
+        dataclasses.replace(certs, index=torch.tensor(numbers)).save(tmp_path / "run")
+        with pytest.raises(InputError, match="too large, or stands twice"):
+            report_of([tmp_path / "run"])
 
 
 # --- the command

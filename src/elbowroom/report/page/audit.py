@@ -54,7 +54,7 @@ def _domain(run: Run, found: dict[str, Any]) -> list[Any]:
     fixed = [f["feature"] for f in found["features"] if found["certified"] and f["fixed"] == found["certified"]]
     if fixed:
         said.append(f"Held fixed for every certified input: {_listed(fixed)}.")
-    return [*said, f"Limits of extents: {found['summary']['cap']}."]
+    return [*said, f"Limits of extents, as the run states them: {found['summary']['cap']}."]
 
 
 def _ranges(names: list[str], low: list[float], high: list[float], found: dict[str, Any]) -> list[Any]:
@@ -135,12 +135,12 @@ def _arithmetic(run: Run, found: dict[str, Any]) -> list[str]:
 def _hashes(run: Run) -> dict[str, str]:
     origin, data = run.network.about.origin, run.plan.data or {}
     named = {
-        "network (function)": run.claim["network_hash"],
-        "network (names and origin)": run.claim["about"],
-        "model file, sha256, as the run states it": None if origin is None else origin.sha256,
-        "data": data.get("digest"),
-        "inputs taken from the data": data.get("selection"),
-        "labels": data.get("labels"),
+        "network: what it computes": run.claim["network_hash"],
+        "network: names and origin": run.claim["about"],
+        "model file (sha256), as stated": None if origin is None else origin.sha256,
+        "data, as stated": data.get("digest"),
+        "inputs taken from it, as stated": data.get("selection"),
+        "labels, as stated": data.get("labels"),
     }
     return {name: value for name, value in named.items() if value}
 

@@ -32,7 +32,7 @@ class Gathered:
         self.least, self.whole, self.frozen = (np.zeros(n, dtype=np.int64) for _ in range(3))
         self.certified = 0
         self.rooms: Counter[int] = Counter()
-        self.direction = np.zeros(n)  # the sum of the regions' unit directions
+        self.direction, self.directed = np.zeros(n), 0  # the sum of the regions' unit directions, and how many
         # Shares order features of different units; without an axis for each, extents do.
         self.by_share = "basis" not in run.shared and bool((scale.low < scale.high).any())
 
@@ -80,6 +80,7 @@ class Gathered:
         self.rooms.update(dict(zip(*(each.tolist() for each in np.unique(bins, return_counts=True)))))
         lengths = eps.norm(dim=1, keepdim=True)
         self.direction += torch.where(lengths > 0, eps / lengths, 0.0).sum(0).numpy()
+        self.directed += int((lengths > 0).sum())
 
     def features(self) -> list[dict[str, Any]]:
         """A row per feature, in the network's order: `share` and `extent` are means over the certified inputs; `least`,
@@ -117,7 +118,7 @@ class Gathered:
 
     def similarity(self) -> float | None:
         """The mean cosine between the extents of two certified inputs, see `elbowroom.analyse.cosine_similarity`."""
-        n = self.certified
+        n = self.directed
         return (float(self.direction @ self.direction) - n) / (n * (n - 1)) if n > 1 else None
 
 

@@ -370,6 +370,7 @@
     const states = [...new Set(one.table.status)].sort((a, b) => a - b);
     f.status.replaceChildren(make("option", {value: "", text: "all"}), ...states.map((k) => make("option", {value: k, text: spaced(data.statuses[k])})));
     $("reach-choice").hidden = !one.table.reach;
+    $("label-choice").hidden = !one.decides;
     $("run-choice").hidden = data.runs.length < 2;
   };
   const begin = () => {
