@@ -22,6 +22,7 @@ from elbowroom.report.page.compact import compact_detail, compact_table
 from elbowroom.report.plain import plain
 from elbowroom.report.runs import printable
 
+_SHOWN = ("title", "folder", "network", "claim", "words", "summary", "audit")  # of a run, by the template
 _TEMPLATE, _STYLE, _SCRIPT = "page.html", "page.css", "page.js"
 
 
@@ -58,7 +59,7 @@ def page_of(report: dict[str, Any]) -> str:
     runs = report["runs"]
     shown = {
         "version": report["elbowroom"],
-        "runs": runs,
+        "runs": [{name: run[name] for name in _SHOWN} for run in runs],
         "table": views.side_by_side(runs),
         "comparisons": [views.comparison(one, runs) for one in report["comparisons"]],
         "overviews": [_overview(run) for run in runs],
