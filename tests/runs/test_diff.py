@@ -15,7 +15,9 @@ import elbowroom as er
 from commands import good, refused, run
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
+from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network
+from elbowroom.report.diffs import decided
 from elbowroom.runs.diff import diff_of
 from elbowroom.runs.limits import judged
 from elbowroom.runs.runner import run_dataset
@@ -148,6 +150,20 @@ def test_decisions_are_compared_by_the_classes_names(tmp_path: Path) -> None:
     assert found["changed"] == 0 and found["decided"] == 12 and found["notes"] == []
     bare = diff_of(one, made(tmp_path / "bare", nets[1]))
     assert bare["changed"] == 12 and "by number" in bare["notes"][0]
+
+
+def test_a_network_that_decides_nothing_any_more_has_changed(pair: tuple[Run, Run], tmp_path: Path) -> None:
+    huge = torch.full((6, 2), 1e200, dtype=torch.float64)
+    layers = [
+        ops.Linear(huge, torch.zeros(6).double()),
+        ops.ReLU(),
+        ops.Linear(huge.T @ torch.eye(6).double(), torch.zeros(2).double()),
+    ]
+    found = diff_of(pair[0], made(tmp_path / "overflows", Network.chain((2,), layers)))
+    without = [row for row in found["rows"] if row["new_decision"] is None]
+    assert without and all(row["changed"] for row in without) and found["changed"] >= len(without)
+    assert judged(found, {"max_changed": "0"})[0]["exceeded"]
+    assert decided(without[0], " → ").endswith(" → nothing")
 
 
 def test_certificates_saved_without_data_are_compared(tmp_path: Path) -> None:

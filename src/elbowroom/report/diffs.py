@@ -76,6 +76,13 @@ def change(row: dict[str, Any]) -> str:
     return f"{percent(abs(row['shrink']))} {'less' if row['shrink'] >= 0 else 'more'}"
 
 
+def decided(row: dict[str, Any], between: str) -> str:
+    """What was decided, and what is now where that is something else; "nothing" where outputs are not finite."""
+    if not row["changed"]:
+        return "" if row["new_decision"] is None else row["new_decision"]
+    return between.join("nothing" if row[name] is None else row[name] for name in ("old_decision", "new_decision"))
+
+
 def _show_rows(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -90,8 +97,7 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         name = f"{row['input']} ({printable(row['name'])})" if row["name"] else str(row["input"])
         sizes = ["-" if row[k] is None else at_most(row[k], 4) for k in ("old", "new")]
-        decided = f"{row['old_decision']}, then {row['new_decision']}" if row["changed"] else row["new_decision"] or ""
-        table.add_row(name, *sizes, change(row), printable(decided))
+        table.add_row(name, *sizes, change(row), printable(decided(row, ", then ")))
     print()
     Console(highlight=False, markup=False).print(table)
 

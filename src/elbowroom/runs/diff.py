@@ -231,7 +231,8 @@ class _Changes:
         ]
         decisions = _decision(self.old, old, before), _decision(self.new, new, after)
         called = self._name(self.old, decisions[0]), self._name(self.new, decisions[1])
-        changed = None if None in decisions else len(set(called if self.by_name else decisions)) > 1
+        # A network that decides nothing any more, since its outputs overflow, has changed its decision.
+        changed = None if decisions == (None, None) else len(set(called if self.by_name else decisions)) > 1
         self.rows.append(
             {
                 "input": number,

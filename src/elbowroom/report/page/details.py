@@ -53,7 +53,9 @@ def _categories(net: Network, one: dict[str, Any]) -> list[dict[str, Any]]:
         entries = list(range(place.start, place.stop))
         if column.levels is not None and fixed.issuperset(entries):
             level = column.level_of(one["x"][place])
-            shown = None if level is None else str(column.levels[level])
+            shown = (
+                None if level is None else "(missing)" if column.levels[level] is None else str(column.levels[level])
+            )
             found.append({"column": column.name, "entries": entries, "level": shown})
     return found
 

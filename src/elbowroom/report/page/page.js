@@ -55,7 +55,7 @@
       {key: "share", head: "least room", long: true, title: one.byShare ? `as a share of ${one.axis}` : one.extent, value: (r) => t.share[r],
         text: (r) => t.least[r] === null ? "" : `${one.names[t.least[r]]}: ${one.byShare ? percent(t.share[r]) : t.share[r]}`},
       {key: "shrink", head: "change", title: "of the room, from the first run to this one", value: (r) => shrink(k, t.number[r]), hidden: !pair(k),
-        text: (r) => { const s = shrink(k, t.number[r]); return s === null ? "" : s === 1 ? "lost" : `${s > 0 ? "−" : "+"}${percent(Math.abs(s))}`; }},
+        text: (r) => { const s = shrink(k, t.number[r]); return s === null ? "" : status(one, r) !== "certified" ? "lost" : `${s > 0 ? "−" : "+"}${percent(Math.abs(s))}`; }},
       {key: "message", head: "reason", long: true, value: (r) => t.messages[t.message[r]], text: (r) => t.messages[t.message[r]], hidden: t.messages.every((m) => !m)},
     ];
     return found.filter((column) => !column.hidden);
@@ -352,7 +352,7 @@
       body.append(make("tr", {}, make("td", {class: "name", text: c.column}), make("td"), make("td"), make("td", {text: c.level === null ? "none of the levels" : c.level}), make("td"), make("td", {class: "mark", text: "category, held fixed"})));
     }
     more.addEventListener("click", () => add(100));
-    const title = one.byShare ? `share of ${one.axis}` : "";
+    const title = one.byShare ? (one.axis.length < 40 ? `share of ${one.axis}` : "share") : "";
     const table = make("table", {class: "features"}, make("caption", {text: `Features, least room first${found.below ? "; ×: where a counterexample was seen while the others stay in their ranges" : ""}${found.lower ? "" : "; how far each may move while all others stay"}`}),
       make("thead", {}, make("tr", {}, ...["feature", "range", "value", found.lower ? "from – to" : "extent", title, ""].map((text) => make("th", {scope: "col", text})))), body);
     const made = make("div", {class: "scroll"}, table, more);

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from elbowroom.report.diffs import change, percent, sentences, worst
+from elbowroom.report.diffs import change, decided, percent, sentences, worst
 from elbowroom.report.digits import at_least, at_most
 from elbowroom.report.flags import as_flags
 from elbowroom.report.progress import in_words
@@ -115,9 +115,7 @@ def comparison(one: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any
             "old": _or_dash(row["old"], lambda v: at_most(v, 4)),
             "new": _or_dash(row["new"], lambda v: at_most(v, 4)),
             "change": change(row),
-            "decision": f"{row['old_decision']} → {row['new_decision']}"
-            if row["changed"]
-            else row["new_decision"] or "",
+            "decision": decided(row, " → "),
         }
         for row in worst(found, _CHANGES)
     ]
