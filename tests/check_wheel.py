@@ -12,13 +12,12 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+KINDS = (".py", ".typed", ".html", ".css", ".js")
 SOURCE = Path(__file__).parents[1] / "src"
 
 
 def check(wheel: Path) -> None:
-    files = {
-        p.relative_to(SOURCE).as_posix() for p in (SOURCE / "elbowroom").rglob("*") if p.suffix in (".py", ".typed")
-    }
+    files = {p.relative_to(SOURCE).as_posix() for p in (SOURCE / "elbowroom").rglob("*") if p.suffix in KINDS}
     with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
         if held != files:

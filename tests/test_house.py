@@ -242,6 +242,7 @@ def test_imports_inside_functions_have_a_reason() -> None:
 OPTIONAL = (
     "filelock",
     "flint",
+    "jinja2",
     "matplotlib",
     "onnx",
     "onnxruntime",

@@ -72,6 +72,7 @@ class Run:
     network: Network = field(repr=False)
     shared: dict[str, Any] = field(repr=False)  # columns of which there is one for all rows
     kind: type[Certificates] = Certificates  # what it holds
+    packages: Mapping[str, Any] = field(default_factory=dict, repr=False)  # versions that wrote it, as it states them
 
     @staticmethod
     def create(folder: str | os.PathLike[str], certs: Certificates, plan: Plan) -> Run:
@@ -100,7 +101,7 @@ class Run:
                 target / SHARED, {}, {f"{name}.npy": getattr(certs, name).numpy() for name in claim["shared"]}
             )
         replace_file(target / HEADER, lambda file: file.write(text))
-        return Run(target, claim, plan, net, _read_shared(target / SHARED, claim, kind), kind)
+        return Run(target, claim, plan, net, _read_shared(target / SHARED, claim, kind), kind, head["packages"])
 
     @staticmethod
     def open(folder: str | os.PathLike[str], kind: type[Certificates] = Certificates) -> Run:
@@ -134,7 +135,10 @@ class Run:
         if (net.input_shape, net.n_outputs) != (sizes.input_shape, sizes.outputs):
             raise InputError(f"{where}: the claim is about another shape of inputs or outputs than the network has")
         _refuse_too_much(cells_of(claim, kind), plan, f"{where}: plan: part_rows")
-        return Run(source, claim, plan, net, _read_shared(source / SHARED, claim, kind), kind)
+        packages = head["packages"]
+        if not isinstance(packages, dict) or not all(isinstance(value, str) for value in packages.values()):
+            raise InputError(f"{where}: packages cannot be {packages!r:.80}")
+        return Run(source, claim, plan, net, _read_shared(source / SHARED, claim, kind), kind, packages)
 
     @property
     def n_parts(self) -> int:

@@ -13,8 +13,10 @@ from elbowroom.commands.alone import alone
 from elbowroom.commands.certify import certify
 from elbowroom.commands.check import check
 from elbowroom.commands.demo import demo
+from elbowroom.commands.diff import diff
 from elbowroom.commands.export_vnnlib import export_vnnlib
 from elbowroom.commands.flags import flags_of
+from elbowroom.commands.report import report
 from elbowroom.commands.reproduce import reproduce
 from elbowroom.commands.safe import safe
 from elbowroom.commands.show import show
@@ -76,7 +78,9 @@ def _command(function: Callable[..., int | None]) -> None:
             raise typer.Exit(code)
 
 
-for _each in (demo, certify, status, show, check, verify, alone, safe, accuracy, export_vnnlib, train, reproduce):
+for _each in (
+    demo, certify, status, show, report, diff, check, verify, alone, safe, accuracy, export_vnnlib, train, reproduce,
+):  # fmt: skip
     _command(_each)
 
 

@@ -80,7 +80,7 @@ class Alone:
 
 @in_own_modes
 def alone(
-    net: Network,
+    net: Network | Any,
     x: Array,
     feature: Any = None,
     *,
@@ -101,7 +101,7 @@ def alone(
     `certify`.
 
     Args:
-        net: The network, see `load`.
+        net: The network, see `load`, or a model that `load` reads as it is.
         x: The inputs, `b x *input_shape` (or one input), or a data frame.
         feature: Which features, by name or number, one or a list; default, all that may move.
         labels: The decisions that must stay, as numbers of outputs or names of classes; default, the network's own.
@@ -131,6 +131,7 @@ def alone(
         raise InputError(f"share must be between 0 and 1, got {share!r}")
     spend = spend_of(effort)
     about = asked_of(net, x, labels, spec, domain, frozen, max_eps, device)
+    net = about.net
     wanted = about.space.free.clone()
     if feature is not None:
         chosen = torch.zeros(net.n_inputs, dtype=torch.bool, device=wanted.device)

@@ -23,6 +23,7 @@ from elbowroom.errors import InputError
 from elbowroom.machine.device import usable_device
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import refuse_uncovered
+from elbowroom.readers.given import network_for
 
 _AT_ONCE = 1024  # inputs that are evaluated
 
@@ -65,11 +66,12 @@ class Asked:
 
 
 def asked_of(
-    net: Network, x: Array, labels: Array | None, spec: Specification | None, domain: Any, frozen: Any, max_eps: Any,
+    net: Network | Any, x: Array | Any, labels: Array | None, spec: Specification | None, domain: Any, frozen: Any, max_eps: Any,
     device: str | torch.device | None,
 ) -> Asked:  # fmt: skip
     """The arguments that all questions share; refused where they cannot be used as they are."""
     where = x.device if device is None and isinstance(x, Tensor) else usable_device(device or "cpu")
+    net = network_for(net, x)
     given = inputs_of(net, x, "x")
     points = batched(net, tensor_of(given.values).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):

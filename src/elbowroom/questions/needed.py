@@ -79,7 +79,7 @@ class Accuracy:
 
 @in_own_modes
 def accuracy_needed(
-    net: Network,
+    net: Network | Any,
     x: Array,
     share: float = 0.9,
     *,
@@ -100,7 +100,7 @@ def accuracy_needed(
     that it is stated for: joint boxes, not quantiles of single inputs' regions, which are false together.
 
     Args:
-        net: The network, see `load`.
+        net: The network, see `load`, or a model that `load` reads as it is.
         x: The inputs, `b x *input_shape` (or one input), or a data frame.
         share: For which share of all inputs given it must be proved; those that are decided wrongly count, too.
         labels: The decisions that must stay, as numbers of outputs or names of classes; default, the network's own.
@@ -131,6 +131,7 @@ def accuracy_needed(
         raise InputError(f"share must be above 0 and at most 1, got {share!r}")
     spend = spend_of(effort)
     asked = asked_of(net, x, labels, spec, domain, frozen, max_eps, device)
+    net = asked.net
     good, need = asked.good, math.ceil(share * len(asked.status) - 1e-9)
     moves = asked.space.free[good].all(0) if len(good) else asked.space.free.all(0)
     unit, cap = _measures(asked, moves, scale)

@@ -90,7 +90,7 @@ class Safety:
 
 @in_own_modes
 def safe_share(
-    net: Network,
+    net: Network | Any,
     x: Array,
     accuracy: Any,
     *,
@@ -108,7 +108,7 @@ def safe_share(
     or refuted by a counterexample.
 
     Args:
-        net: The network, see `load`.
+        net: The network, see `load`, or a model that `load` reads as it is.
         x: The inputs, `b x *input_shape` (or one input), or a data frame.
         accuracy: How far off a feature may be: a number, "2%" of its value or "0.5% of range" (of the domain); one for
             all features, a mapping from names or numbers of features ("*": all others) to accuracies, features that are

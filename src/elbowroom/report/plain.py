@@ -7,13 +7,13 @@ from typing import Any
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(_plain(value), indent=1, allow_nan=False))
+    print(json.dumps(plain(value), indent=1, allow_nan=False))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """As JSON holds it: a number that is not finite, which a file may state, becomes null."""
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not abs(value) < float("inf") else value

@@ -41,17 +41,28 @@ _STATED = (
 def one_input(run: Run, number: int) -> dict[str, Any]:
     """Everything about the input with this number in the data set, as a JSON object."""
     for k in run.finished():
-        certs, rows = run.read(k), run.rows(k)
-        numbers = list(rows) if certs.index is None else certs.index.tolist()
+        certs = run.read(k)
+        numbers = numbers_of(run, k, certs)
         if number in numbers:
             row = numbers.index(number)
-            return _as_json(certs, row, number, run.plan.ids[rows[row]] if run.plan.ids else None)
+            return input_of(certs, row, number, name_of(run, k, row))
     done = sum(len(run.rows(k)) for k in run.finished())
     left = "" if done == run.plan.inputs else f", and {run.plan.inputs - done:,} inputs are still to be certified"
     raise InputError(f"{run.folder} has no certificate of input {number}{left}")
 
 
-def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> dict[str, Any]:
+def numbers_of(run: Run, part: int, certs: Certificates) -> list[int]:
+    """The numbers by which people know the inputs of a part: those in the data set, or their rows in the run."""
+    return list(run.rows(part)) if certs.index is None else certs.index.tolist()
+
+
+def name_of(run: Run, part: int, row: int) -> str | None:
+    """What people call the input in a row of a part, where the run knows."""
+    return run.plan.ids[run.rows(part)[row]] if run.plan.ids else None
+
+
+def input_of(certs: Certificates, row: int, number: int, name: str | None) -> dict[str, Any]:
+    """Everything about the input in a row, see `one_input`. The features come sorted: least room first."""
     net = certs.network
     assert net is not None
     label = int(certs.labels[row])

@@ -1,0 +1,79 @@
+"""How much room features have as a share of something: the one place that says of what.
+
+A share makes features of different units comparable: of the domain, where it has two finite ends; else of the values
+that the run's inputs have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from elbowroom.certificates.result import Certificates
+from elbowroom.certificates.store import Run
+
+DOMAIN, OBSERVED, NOTHING = "the domain", "the range of this run's inputs", "nothing"
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """From where to where each feature's axis goes, `n` each; NaN where nothing says so. `of`: what that is, `n`
+    texts."""
+
+    low: Tensor
+    high: Tensor
+    of: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """Of what shares are, all in all."""
+        kinds = [kind for kind in (DOMAIN, OBSERVED) if kind in self.of]
+        return " or, where that has no end, of ".join(kinds) if kinds else NOTHING
+
+
+def scale_of(run: Run, alike: bool) -> Scale:
+    """The axes of a run's features. Reads the parts only where the domain does not say it all. `alike`: whether
+    features are of one kind, as pixels are, so that what one of them has any other may have."""
+    n = run.network.n_inputs
+    low, high = (run.shared.get(name) for name in ("lowest", "highest"))
+    if low is None or high is None or "basis" in run.shared:
+        low, high = torch.full((n,), -torch.inf).double(), torch.full((n,), torch.inf).double()
+    low, high = low.flatten().double(), high.flatten().double()
+    finite = low.isfinite() & high.isfinite() & (low < high)
+    if bool(finite.all()):
+        return Scale(low, high, (DOMAIN,) * n)
+    least, most = _observed(run) if "basis" not in run.shared else (torch.full((n,), torch.nan).double(),) * 2
+    if alike:
+        least, most = least.amin().expand(n), most.amax().expand(n)
+    seen = ~finite & (least < most) & least.isfinite() & most.isfinite()
+    nan = torch.full((n,), torch.nan).double()
+    of = tuple(DOMAIN if f else OBSERVED if s else NOTHING for f, s in zip(finite.tolist(), seen.tolist()))
+    return Scale(
+        torch.where(finite, low, torch.where(seen, least, nan)),
+        torch.where(finite, high, torch.where(seen, most, nan)),
+        of,
+    )
+
+
+def _observed(run: Run) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest finite value of each feature, `n` each."""
+    least = torch.full((run.network.n_inputs,), torch.inf).double()
+    most = -least
+    for k in run.finished():
+        x = run.read(k).x.flatten(1).double()
+        if len(x):
+            least = torch.minimum(least, torch.where(x.isfinite(), x, torch.inf).amin(0))
+            most = torch.maximum(most, torch.where(x.isfinite(), x, -torch.inf).amax(0))
+    return least, most
+
+
+def shares(certs: Certificates, scale: Scale) -> Tensor:
+    """How much of its axis each feature may have, `b x n`, whatever the others do within their ranges (boxes) or while
+    the others stay (other shapes); NaN without an axis, 0 for what is held fixed."""
+    if certs.lower is not None and certs.upper is not None:
+        widths = (certs.upper - certs.lower).flatten(1)
+    else:
+        widths = 2 * certs.eps.flatten(1)
+    return widths / (scale.high - scale.low)
