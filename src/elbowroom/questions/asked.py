@@ -66,8 +66,8 @@ class Asked:
 
 
 def asked_of(
-    net: Network | Any, x: Array | Any, labels: Array | None, spec: Specification | None, domain: Any, frozen: Any, max_eps: Any,
-    device: str | torch.device | None,
+    net: Network | Any, x: Array | Any, labels: Array | None, spec: Specification | None, domain: Any, frozen: Any,
+    max_eps: Any, device: str | torch.device | None,
 ) -> Asked:  # fmt: skip
     """The arguments that all questions share; refused where they cannot be used as they are."""
     where = x.device if device is None and isinstance(x, Tensor) else usable_device(device or "cpu")
