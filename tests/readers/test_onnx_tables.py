@@ -164,6 +164,20 @@ def test_arrays(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(net(x)[:, 0], model.predict(x), rtol=1e-4, atol=1e-4)
 
 
+def test_a_batch_of_one(small: Path, tmp_path: Path) -> None:
+    """A model that is made for one row at a time is compared so."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(small.read_bytes())
+
+    def fix(model: Any) -> None:
+        for one in (*model.graph.input, *model.graph.output):
+            if one.type.WhichOneof("value") == "tensor_type" and len(one.type.tensor_type.shape.dim):
+                one.type.tensor_type.shape.dim[0].dim_value = 1
+
+    net = er.load(changed(path, fix))
+    assert torch.equal(net.nodes[-2].op.tensors()["offset"], er.load(small).nodes[-2].op.tensors()["offset"])
+
+
 def test_thresholds(tmp_path: Path) -> None:
     frame = table()[["age", "balance"]]
     model = fitted(make_pipeline(p.StandardScaler(), lm.LogisticRegression()), frame, target(frame, 2))

@@ -12,7 +12,7 @@ from torch import Tensor
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.graph import Network, Source
 from elbowroom.readers import compare
-from elbowroom.readers.onnx.ends import Outputs
+from elbowroom.readers.onnx.ends import Outputs, dims_of
 from elbowroom.readers.onnx.file import FLOATS, first_line, type_name
 from elbowroom.readers.onnx.tables import Plain
 from elbowroom.readers.reading import left_off
@@ -137,7 +137,7 @@ class _Original:
             if own:
                 feeds[one.name] = _declared(np.stack([columns[k] for k in own], 1), one.type.tensor_type.elem_type)
         try:
-            answers = self._run(feeds)
+            answers = self._in_batches(feeds, len(x))
         except Exception as error:  # both have many of their own
             raise _cannot_run(error) from None
         read = {o.name for o in Outputs(self.model.graph).read}
@@ -149,6 +149,17 @@ class _Original:
             if output.name in read or values.dtype.kind != "f":
                 found[output.name] = values
         return found
+
+    def _in_batches(self, feeds: dict[str, np.ndarray], count: int) -> list[Any]:
+        """What the model gives for all rows; one after the other, where it takes one alone."""
+        fixed = {(dims_of(one) or [""])[0] for one in self.model.graph.input if one.name in feeds}
+        if 1 not in fixed:
+            return list(self._run(feeds))
+        rows = [self._run({name: values[k : k + 1] for name, values in feeds.items()}) for k in range(count)]
+        return [
+            [row for part in same for row in part] if isinstance(same[0], list) else np.concatenate(same)
+            for same in zip(*rows)
+        ]
 
 
 def _candidates(outputs: Tensor, post: str) -> list[Tensor]:

@@ -78,10 +78,11 @@ def why(part: Any) -> str:
         module = kind.__module__
         if module.startswith("elbowroom") or kind is object:
             continue
-        for known, reason in (*_NAMES.items(), *_MODULES.items()):
-            if kind.__name__ == known or module == known or module.startswith(f"{known}."):
-                derived = "" if kind is type(part) else f"is derived from {kind.__name__}, which "
-                return f"{derived}{reason}"
+        own = _NAMES.get(kind.__name__) if module.startswith("sklearn.") else None
+        of_module = (reason for name, reason in _MODULES.items() if f"{module}.".startswith(f"{name}."))
+        reason = own or next(of_module, None)
+        if reason is not None:
+            return reason if kind is type(part) else f"is derived from {kind.__name__}, which {reason}"
         if module.startswith("sklearn.") and kind is not type(part) and not kind.__name__.endswith("Mixin"):
             return f"is derived from {kind.__name__}, and may compute something else than that does"
     return "is not known here; docs/tables.md lists what is read"
