@@ -41,8 +41,8 @@ def run(model: Path, prop: Path, out: Path, points: int, share: float, effort: s
     titles = {q.name: q.title for q in QUANTITIES}
     for sensor in safe.sensors:
         print(
-            f"  {titles[sensor.name]}: {sensor.exact['safe']} would be safe if it were exact, "
-            f"{sensor.only['unsafe']} are unsafe by it alone"
+            f"  {titles[sensor.name]}: {sensor.exact['safe']} would be safe if it were exact; "
+            f"unsafe by it alone: {sensor.only['unsafe']}"
         )
 
     needed = er.accuracy_needed(net, x, share, domain=domain, effort=effort)

@@ -1,6 +1,6 @@
 """One batch, from inputs to certificates: which need no search, what the search proposes, what the proof makes of it.
 
-The only place that writes the status "certified".
+Here alone, and in `boxes` for boxes that were given, the status "certified" is written.
 """
 
 from __future__ import annotations
