@@ -29,8 +29,8 @@ from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 
 STATUSES = ("certified", "misclassified", "not_certified", "nonfinite", "error")
-NORMS = {"inf": math.inf, 1: 1.0, 2: 2.0}  # as settings name them
-_SHAPES = {"inf": "Box", 2: "Ellipsoid", 1: "L1"}  # by norm
+_NORMS = {"inf": math.inf, 1: 1.0, 2: 2.0}  # as settings name them; any other is a number between 1 and infinity
+_SHAPES = {"inf": "Box", 2: "Ellipsoid", 1: "L1"}  # by norm; the others are balls
 _TIED = ("", "(uniform)", "(asymmetric)")  # how a search may tie extents to one another, or a side to the other
 _ORTHOGONAL = 1e-4  # how far products of a basis's directions may be from 0 and 1
 MOST_WORDS = 1 << 17  # 8 bytes each, of one input's trees
@@ -44,10 +44,25 @@ def sizes_of(net: Network, group: Tensor | None) -> Sizes:
     return Sizes(net.input_shape, net.n_outputs, group.numel(), len(group.unique()))
 
 
+def norm_of(stated: Any) -> float:
+    """The norm p of regions, from what settings name it by: one name each, so neither 1.0 nor true stands for 1."""
+    for name, p in _NORMS.items():
+        if type(stated) is type(name) and stated == name:
+            return p
+    if type(stated) is not float or not 1 < stated < math.inf or stated == 2:
+        raise InputError(f"settings: p cannot be {stated!r:.80}")
+    return stated
+
+
+def name_of_norm(p: float) -> Any:
+    """How settings name a norm: "inf", 1, 2, or a number such as 1.5."""
+    return next((name for name, known in _NORMS.items() if known == p), float(p))
+
+
 def shape_name(p: Any, rotated: bool, tied: str = "") -> str:
-    """What regions are: "Box", "Ellipsoid" or "L1", by their norm as settings name it; "Oblique(Box)" and so on in a
-    basis. `tied`: what a search adds to that, as in "Box(asymmetric)"."""
-    name = _SHAPES[p] + tied
+    """What regions are: "Box", "Ellipsoid", "L1" or "Ball(1.5)", by their norm as settings name it; "Oblique(Box)" and
+    so on in a basis. `tied`: what a search adds to that, as in "Box(asymmetric)"."""
+    name = _SHAPES.get(p, f"Ball({p!r})".replace(".0)", ")")) + tied
     return f"Oblique({name})" if rotated else name
 
 
@@ -259,12 +274,11 @@ class Certificates:
 
     def _settings_must_fit(self, net: Network) -> None:
         settings = self.settings
-        allowed: dict[str, tuple[Any, ...]] = {
-            "p": tuple(NORMS), "decision": (net.decision,), "deployed": (None, "float32")
-        }  # fmt: skip
+        norm_of(settings.get("p", "missing"))
+        allowed: dict[str, tuple[Any, ...]] = {"decision": (net.decision,), "deployed": (None, "float32")}
         for name, values in allowed.items():
             stated = settings.get(name, "missing")
-            if not any(type(stated) is type(value) and stated == value for value in values):  # nor 1.0 or true for 1
+            if not any(type(stated) is type(value) and stated == value for value in values):
                 raise InputError(f"settings: {name} cannot be {settings.get(name, 'missing')!r}")
         for name, kind in {"bounds": str, "margin": str, "network_hash": str, "delta": float}.items():
             if not isinstance(settings.get(name), kind):

@@ -17,7 +17,7 @@ from elbowroom.arguments.accuracy import warn_near_chance
 from elbowroom.arguments.frames import by_name
 from elbowroom.arguments.inputs import batched, labels_of
 from elbowroom.arguments.tensors import Array, tensor_of
-from elbowroom.certificates.result import Certificates, sizes_of
+from elbowroom.certificates.result import Certificates, name_of_norm, sizes_of
 from elbowroom.certificates.schema import blank_rows, write_rows
 from elbowroom.certify.larger import check_proof_bytes, effort_of
 from elbowroom.certify.task import Task, parts_of
@@ -275,12 +275,8 @@ def _settings(
     return {
         "region": region.name, "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
-        "precision": precision, "p": _norm(region), "deployed": deployed, "network_hash": network_hash(net),
+        "precision": precision, "p": name_of_norm(region.p), "deployed": deployed, "network_hash": network_hash(net),
     }  # fmt: skip
-
-
-def _norm(region: Region) -> Any:
-    return region.p if region.p != torch.inf else "inf"
 
 
 def _as_executed(points: Tensor, space: Space) -> Tensor:

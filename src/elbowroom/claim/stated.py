@@ -10,7 +10,10 @@ from torch import Tensor
 
 from elbowroom.errors import InputError
 
-NORMS = (1, 2, math.inf)  # of regions that can be stated
+
+def is_norm(p: object) -> bool:
+    """Whether p is a number from 1 to infinity, so that `||v||_p` is a norm."""
+    return isinstance(p, int | float) and not isinstance(p, bool) and p >= 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +120,8 @@ def well_formed(
         t = getattr(region, name)
         if t is None or tuple(t.shape) != (batch, n_inputs) or not t.is_floating_point():
             raise InputError(f"the region needs {name}: numbers, one row of {n_inputs} per input")
-    if region.p not in NORMS:
-        raise InputError(f"a region has the norm 1, 2 or infinity, not {region.p}")
+    if not is_norm(region.p):
+        raise InputError(f"a region has a norm p from 1 to infinity, not {region.p}")
     if region.is_box and (region.basis is not None or region.p != math.inf):
         raise InputError("a box given by its corners has no basis, and no other norm")
     if region.basis is not None and tuple(region.basis.shape) != (n_inputs, n_inputs):

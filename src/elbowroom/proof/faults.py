@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from elbowroom.certificates.result import NORMS, Certificates
+from elbowroom.certificates.result import Certificates, norm_of
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Tree, leaves_of
 from elbowroom.claim.tree_bytes import as_bytes, unpack
@@ -59,7 +59,7 @@ def faults(certs: Certificates, net: Network) -> list[str]:
         straight = certs.orthogonal
         good.append(("the basis is not orthogonal, so extents mean nothing", torch.full((len(x),), straight)))
         if straight:
-            inside = _is_near(x - center, eps, NORMS[certs.settings["p"]], certs.basis, x)
+            inside = _is_near(x - center, eps, norm_of(certs.settings["p"]), certs.basis, x)
             good.append(("the input lies outside the region", inside))
         if certs.settings["p"] != "inf":  # extents are read as those around the input
             good.append(("the input is not the region's centre", (x == center).all(1)))
@@ -93,11 +93,8 @@ def _size(certs: Certificates) -> list[tuple[str, Tensor]]:
     free = eps > 0
     n = free.sum(1).double()
     log = torch.where(n > 0, torch.where(free, eps, 1.0).log().sum(1) / n, -torch.inf)
-    unit = {
-        "inf": n * math.log(2),
-        2: n / 2 * math.log(math.pi) - torch.lgamma(n / 2 + 1),
-        1: n * math.log(2) - torch.lgamma(n + 1),
-    }[certs.settings["p"]]
+    p = norm_of(certs.settings["p"])
+    unit = n * (math.log(2) + math.lgamma(1 + 1 / p)) - torch.lgamma(1 + n / p)
     good = []
     for name, stated, right in (
         ("geometric mean", certs.geomean.log(), log),
@@ -131,7 +128,7 @@ def region_of(certs: Certificates, index: Tensor) -> Stated:
     if certs.lower is not None and certs.upper is not None:
         return Stated(certs.lower[index].flatten(1), certs.upper[index].flatten(1))
     center, radius = certs.center[index].flatten(1), certs.eps[index].flatten(1)
-    return Stated(center=center, radius=radius, p=NORMS[certs.settings["p"]], basis=certs.basis)
+    return Stated(center=center, radius=radius, p=norm_of(certs.settings["p"]), basis=certs.basis)
 
 
 __all__ = ["faults", "region_of", "trees_of"]

@@ -9,6 +9,7 @@ from typing import Any
 
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Split
+from elbowroom.errors import InputError
 from elbowroom.proof.arb.balls import Balls, as_balls, dot, flint, largest, least, matrix_of, rows_of
 
 
@@ -54,4 +55,21 @@ class Region:
             return sum(scaled[1:], scaled[0])
         if self.p == 2:
             return dot(scaled, scaled).sqrt()
-        return largest(scaled)
+        if self.p == 1:
+            return largest(scaled)
+        if not self.p > 1:
+            raise InputError(f"the proof in ball arithmetic knows the norms from 1 to infinity, not {self.p}")
+        # A float64 number is exact, and so is p - 1 in 128 bits, or enclosed.
+        q = flint().arb(self.p) / (flint().arb(self.p) - 1)
+        powers = [_power(v, q) for v in scaled]
+        return _power(sum(powers[1:], powers[0]), 1 / q)
+
+
+def _power(v: Any, exponent: Any) -> Any:
+    """What a number that is not negative, enclosed by `v`, may give; balls that hold zero have no logarithm."""
+    zero, most = flint().arb(0), v.upper()
+    if not v.is_finite() or most <= 0:
+        return v if not v.is_finite() else zero
+    if v > 0:
+        return v**exponent
+    return zero.union(most**exponent)

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from elbowroom.claim.stated import is_norm
 from elbowroom.errors import InputError
 
 
@@ -21,13 +22,14 @@ class InputSet:
     Args:
         center: `b x *input_shape`.
         radius: `b x *input_shape`, not negative.
-        p: inf (a box), 2 or 1.
+        p: From 1 to inf (a box).
         basis: Q, an orthogonal `n x n` matrix whose columns are the directions, or None for the coordinate axes.
-        sharpness: Where finite, derivatives of `support` are smoothed for p = 1. The maximum has one by its largest
-            term alone, which says nothing about the others; so all share in it, by the power `sharpness` of their size.
+        sharpness: Where it is smaller than the power of the dual norm, derivatives of `support` are smoothed. A maximum
+            (p = 1) has one by its largest term alone, which says nothing about the others, and a high power is not much
+            better; so all share in it, by the power `sharpness` of their size.
 
     Raises:
-        InputError: p is none of these, or the shapes do not fit.
+        InputError: p is no norm's, or the shapes do not fit.
     """
 
     center: Tensor
@@ -37,8 +39,8 @@ class InputSet:
     sharpness: float = math.inf
 
     def __post_init__(self) -> None:
-        if self.p not in (1, 2, math.inf):
-            raise InputError(f"p must be 1, 2 or infinity, got {self.p}")
+        if not is_norm(self.p):
+            raise InputError(f"p must be a number from 1 to infinity, got {self.p}")
         if self.center.shape != self.radius.shape:
             raise InputError(
                 f"center has shape {tuple(self.center.shape)}, radius {tuple(self.radius.shape)}; they must agree"
@@ -111,13 +113,27 @@ class InputSet:
             square = dot((a / size).square(), (radius / reach).square())
             return torch.where(square > 0, square, 1.0).sqrt() * (square > 0) * size.squeeze(-1) * reach
         terms = (a * radius[:, None]).abs()
-        return terms.amax(-1) if self.sharpness == math.inf else (self._weights(terms) * terms).sum(-1)
+        return terms.amax(-1) if self._power == math.inf else (self._weights(terms) * terms).sum(-1)
+
+    @property
+    def _dual(self) -> float:
+        """The power of the dual norm."""
+        return math.inf if self.p == 1 else 1.0 if self.p == math.inf else self.p / (self.p - 1)
+
+    @property
+    def _power(self) -> float:
+        """By which terms share in a derivative."""
+        return min(self._dual, self.sharpness)
 
     def _weights(self, terms: Tensor) -> Tensor:
-        """Weights under which the terms, `b x r x n`, add up to the largest; constants to autograd."""
+        """Weights under which the terms, `b x r x n`, add up to their dual norm; constants to autograd."""
         terms = terms.detach() / _scale(terms)
-        weight = terms ** (self.sharpness - 1)
-        return weight / (weight * terms).sum(-1, keepdim=True).clamp_min(torch.finfo(terms.dtype).tiny)
+        weight = terms ** (self._power - 1)
+        total = (weight * terms).sum(-1, keepdim=True)
+        # Without smoothing the total is the sum of the powers, and at least 1 where not all is zero.
+        powers = total if self._power == self._dual else (terms**self._dual).sum(-1, keepdim=True)
+        norm = powers ** (1 / self._dual)
+        return weight * norm / total.clamp_min(torch.finfo(terms.dtype).tiny)
 
     def support_gradient(self, a: Tensor) -> tuple[Tensor, Tensor]:
         """Derivatives of `support(a)`.
@@ -140,7 +156,7 @@ class InputSet:
             norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
             unit = scaled / torch.where(norm > 0, norm, 1.0)
             at, by_radius = unit * radius, unit * a
-        elif self.sharpness == math.inf:
+        elif self._power == math.inf:
             best = (a * radius).abs().argmax(-1, keepdim=True)
             chosen = torch.zeros_like(a).scatter(-1, best, 1.0)
             at, by_radius = chosen * torch.copysign(radius, a), chosen * a.abs()
