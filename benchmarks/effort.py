@@ -1,16 +1,17 @@
 """What effort buys: regions by branch and bound beside those of plain bounds, with what their proofs take.
 
-    python benchmarks/effort.py [ROW ...] [--efforts medium,high] [--inputs 10] [--reach] [--device cuda]
-        [--shared DIR] [--json FILE]
+    python benchmarks/effort.py [ROW ...] [--efforts medium,high | --times 3,10,30,100] [--inputs 10] [--reach]
+        [--regions box,asymmetric] [--device cuda] [--shared DIR] [--json FILE]
 
 A ROW is a network: m100, m100pgd, 3x300, 3x300pgd (trained here: 10 epochs, seed 0, the latter against PGD of 0.1),
-mnist-net_256x2, cifar_base_kw, cifar_deep_kw, resnet_2b, Convnet_maxpool, acas, wine, cancer; all by default. DIR
+mnist-net_256x2, cifar_base_kw, cifar_deep_kw, resnet_2b, Convnet_maxpool, ffnnSIGMOID__Point_6x200, tansig_200_50_onnx,
+acas, wine, cancer; all by default. DIR
 (default: ELBOWROOM_SHARED, or ../shared) holds `models/`, `data/` and `reference/`.
 
 Per network, shape and effort: the mean gain of the geometric mean of extents over `fast`; with --reach, the median
 scaling at which a counterexample was found; seconds per input to certify (with reach, if that is asked for) and to
 check, leaves and bytes of the proofs, and how many of the certificates were proved again. Seconds are CPU time of one
-thread, or of the wall on a GPU.
+thread, or of the wall on a GPU. --times: efforts in seconds, so many times what `fast` takes.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from elbowroom.training.train import train
 from gpu import mnist, reference
 from speed import PIXELS, SHARED, Bench
 
+REGIONS: dict[str, er.Region] = {"box": er.Box(), "asymmetric": er.Box(asymmetric=True)}
 Row = tuple[str, Callable[[], tuple[er.Network, Tensor]], dict[str, Any], bool]
 
 
@@ -61,7 +63,8 @@ class Rows:
         yield "mnist-net_256x2", lambda: self.model("mnist-net_256x2"), {"domain": (0, 1)}, False
         for name in PIXELS:
             yield name, lambda name=name: self.image_model(name), {"domain": (0, 1)}, False
-        yield "Convnet_maxpool", lambda: self.model("Convnet_maxpool"), {"domain": (0, 1)}, False
+        for name in ("Convnet_maxpool", "ffnnSIGMOID__Point_6x200", "tansig_200_50_onnx"):
+            yield name, lambda name=name: self.model(name), {"domain": (0, 1)}, False
         yield "acas", self.acas, {}, True
         yield "wine", lambda: table("wine"), {}, True
         yield "cancer", lambda: table("breast_cancer"), {}, True
@@ -77,7 +80,8 @@ class Rows:
         return net, x[net.decide(net(x)) == y]
 
     def model(self, name: str) -> tuple[er.Network, Tensor]:
-        net = er.load(self.shared / "models" / f"{name}.onnx")
+        own_units = {"input_shape": (1, 28, 28), "scale": 255.0} if name.startswith("tansig") else {}
+        net = er.load(self.shared / "models" / f"{name}.onnx", **own_units)
         return net, self.bench.digits(self.count).reshape(-1, *net.input_shape)
 
     def image_model(self, name: str) -> tuple[er.Network, Tensor]:
@@ -89,7 +93,10 @@ class Rows:
         return net, 0.6 * torch.rand(64, *net.input_shape, generator=draw).double() - 0.3
 
 
-def measure(name: str, net: er.Network, x: Tensor, region: er.Region, effort: str, given: Any, options: Any) -> Any:
+def measure(
+    name: str, net: er.Network, x: Tensor, region: er.Region, effort: str | float, given: Any, options: Any
+) -> dict[str, Any]:
+    """`effort`: as `certify` takes it, or a number: seconds, so many times those of `fast`."""
     gpu = given.device.startswith("cuda")
     clock = time.perf_counter if gpu else time.thread_time
     options = {**options, "region": region, "device": given.device}
@@ -97,6 +104,8 @@ def measure(name: str, net: er.Network, x: Tensor, region: er.Region, effort: st
     started = clock()
     fast = er.certify(net, x, **options)
     seconds_fast = clock() - started
+    if isinstance(effort, float):
+        effort = f"{max(0.01, effort * seconds_fast / len(x)):.3f}s"
     started = clock()
     certs = er.certify(net, x, effort=effort, reach=given.reach, **options)
     seconds = clock() - started
@@ -124,6 +133,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*")
     parser.add_argument("--efforts", default="medium,high")
+    parser.add_argument("--times", type=lambda text: [float(one) for one in text.split(",")])
+    parser.add_argument("--regions", help="box, asymmetric; by default the first, and both where it is quick")
     parser.add_argument("--inputs", type=int, default=10)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shared", type=Path, default=SHARED)
@@ -137,8 +148,9 @@ def main() -> None:
             continue
         net, x = make()
         x = x[: given.inputs]
-        for region in (er.Box(), er.Box(asymmetric=True)) if both else (er.Box(),):
-            for effort in given.efforts.split(","):
+        asked = [REGIONS[name] for name in given.regions.split(",")] if given.regions else []
+        for region in asked or list(REGIONS.values())[: 1 + both]:
+            for effort in given.times or given.efforts.split(","):
                 found.append(measure(name, net, x, region, effort, given, options))
                 print(
                     "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in found[-1].items()),
