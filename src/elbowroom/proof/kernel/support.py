@@ -35,9 +35,15 @@ def least(region: Stated, a: Tensor) -> tuple[Tensor, Tensor]:
     """The least value of `a . x` over the region and a bound on the error, `b x r` each; `a`: `b x r x n`."""
     n = a.shape[-1]
     if region.lower is not None and region.upper is not None:
-        value = dot(a.clamp_min(0), region.lower) + dot(a.clamp_max(0), region.upper)
-        size = torch.maximum(region.lower.abs(), region.upper.abs())
-        return value, gamma(n + 2) * dot(a.abs(), size) + 2 * n * ETA
+        lower, upper = region.lower, region.upper
+        size, count = torch.maximum(lower.abs(), upper.abs()), n + 2
+        by_levels: Tensor | float = 0.0
+        if region.categories is not None:
+            moves = region.categories.moves.to(a.device)
+            lower, upper = (torch.where(moves, t, 0.0) for t in (lower, upper))
+            by_levels, count = least_of_levels(region, a), n + 2 + len(region.categories.each)
+        value = dot(a.clamp_min(0), lower) + dot(a.clamp_max(0), upper) + by_levels
+        return value, gamma(count) * dot(a.abs(), size) + 2 * n * ETA
     assert region.center is not None and region.radius is not None
     middle = dot(a, region.center)
     error = gamma(n + 2) * dot(a.abs(), region.center.abs()) + n * ETA
@@ -51,6 +57,20 @@ def least(region: Stated, a: Tensor) -> tuple[Tensor, Tensor]:
     spread = _dual(a.abs() * reach, region.p) * (1 + 2 * gamma(n + ROUNDINGS)) + n * ETA
     value = middle - spread
     return value, error + 2 * U * (middle.abs() + spread)
+
+
+def least_of_levels(region: Stated, a: Tensor) -> Tensor:
+    """Summed over the categories, the least value of `a` over the codes of levels that are allowed, `b x r`.
+
+    A sum of as many products as there are entries, in some order, of numbers no larger than the corners: its rounding
+    is that of a row over the corners, but for a term more per category.
+    """
+    assert region.categories is not None and region.allowed is not None
+    total = a.new_zeros(a.shape[:2])
+    for one, place in region.categories:
+        values = a[..., one.entries] @ one.codes.to(a.device).T
+        total = total + torch.where(region.allowed[:, None, place], values, torch.inf).amin(-1)
+    return total
 
 
 def _dual(scaled: Tensor, p: float) -> Tensor:
