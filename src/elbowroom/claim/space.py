@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.arguments.features import named, spread
+from elbowroom.claim.categories import Categories
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 
@@ -19,6 +20,7 @@ class Space:
 
     `lowest`, `highest`: the domain's ends, infinite where there is none. `cap`: how far each feature may move from its
     input at most. `free`: features that may move. `importance`: their weights in the objective, zero for the others.
+    `categories`: whose entries do not move, but are codes of the levels `allowed`, `b x c`.
     """
 
     lowest: Tensor
@@ -26,10 +28,17 @@ class Space:
     cap: Tensor
     free: Tensor
     importance: Tensor
+    categories: Categories | None = None
+    allowed: Tensor | None = None
 
     def part(self, index: Tensor) -> Space:
         """That of some of the inputs."""
-        return Space(*(t[index] for t in vars(self).values()))
+        cut: dict[str, Any] = {name: t[index] for name, t in vars(self).items() if isinstance(t, Tensor)}
+        return replace(self, **cut)
+
+    def allowing(self, allowed: Tensor) -> Space:
+        """The same with other sets of levels, `b x c`."""
+        return replace(self, allowed=allowed)
 
     def capped(self, cap: Tensor) -> Space:
         """The same with other caps."""

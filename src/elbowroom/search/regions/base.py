@@ -81,8 +81,11 @@ class Placed:
         return math.inf
 
     def _set(self, center: Tensor, radius: Tensor) -> InputSet:
-        shape = (len(center), *self.shape)
-        return InputSet(center.reshape(shape), radius.reshape(shape), self.p, self.basis)
+        shape, space = (len(center), *self.shape), self._given[1]
+        return InputSet(
+            center.reshape(shape), radius.reshape(shape), self.p, self.basis, categories=space.categories,
+            allowed=space.allowed,
+        )  # fmt: skip
 
     def widths(self, theta: Tensor) -> Tensor:
         """Half the extent of each feature, `b x n`; a volume is the weighted sum of their logs."""

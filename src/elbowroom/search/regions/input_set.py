@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from elbowroom.claim.categories import Categories
 from elbowroom.claim.stated import is_norm
 from elbowroom.errors import InputError
 
@@ -27,6 +29,8 @@ class InputSet:
         sharpness: Where it is smaller than the power of the dual norm, derivatives of `support` are smoothed. A maximum
             (p = 1) has one by its largest term alone, which says nothing about the others, and a high power is not much
             better; so all share in it, by the power `sharpness` of their size.
+        categories: Whose entries are not in a ball but codes of levels; their radius is zero, their centre one of them.
+        allowed: Which levels, `b x c`.
 
     Raises:
         InputError: p is no norm's, or the shapes do not fit.
@@ -37,6 +41,8 @@ class InputSet:
     p: float = math.inf
     basis: Tensor | None = None
     sharpness: float = math.inf
+    categories: Categories | None = None
+    allowed: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not is_norm(self.p):
@@ -70,7 +76,7 @@ class InputSet:
 
     @property
     def is_box(self) -> bool:
-        return self.p == math.inf and self.basis is None
+        return self.p == math.inf and self.basis is None and self.categories is None
 
     def part(self, start: int, stop: int) -> InputSet:
         """The sets of some inputs of the batch.
@@ -82,7 +88,22 @@ class InputSet:
         Returns:
             Their sets.
         """
-        return replace(self, center=self.center[start:stop], radius=self.radius[start:stop])
+        return self.take(slice(start, stop))
+
+    def take(self, index: slice | Tensor, radius: Tensor | None = None) -> InputSet:
+        """The sets of some inputs of the batch.
+
+        Args:
+            index: Which ones, `m`.
+            radius: Other radii for them, `m x *input_shape`.
+
+        Returns:
+            Their sets.
+        """
+        allowed = None if self.allowed is None else self.allowed[index]
+        return replace(
+            self, center=self.center[index], radius=self.radius[index] if radius is None else radius, allowed=allowed
+        )
 
     def hull(self) -> tuple[Tensor, Tensor]:
         """The smallest box around the set: lower and upper corner, `b x *input_shape`."""
@@ -90,7 +111,11 @@ class InputSet:
         if self.basis is not None:
             rows = self.basis[None]
             extent = self._norm(rows, self._flat).reshape(self.radius.shape)
-        return self.center - extent, self.center + extent
+        lower, upper = self.center - extent, self.center + extent
+        if self.categories is None or self.allowed is None:
+            return lower, upper
+        ends = self.categories.hull(self.allowed, lower.flatten(1), upper.flatten(1))
+        return ends[0].reshape(lower.shape), ends[1].reshape(upper.shape)
 
     def support(self, a: Tensor) -> Tensor:
         """`max a . (x - center)` over the set, by the dual norm.
@@ -101,7 +126,20 @@ class InputSet:
         Returns:
             `b x r`.
         """
-        return self._norm(a if self.basis is None else a @ self.basis, self._flat)
+        found = self._norm(a if self.basis is None else a @ self.basis, self._flat)
+        for _, values in self._levels(a):
+            found = found + values.amax(-1)
+        return found
+
+    def _levels(self, a: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Per category its entries, and what its levels add to rows, `b x r x l`; minus infinity where not allowed."""
+        if self.categories is None or self.allowed is None:
+            return
+        flat = self.center.flatten(1)
+        for one, place in self.categories:
+            steps = one.codes.to(flat) - flat[:, None, one.entries]
+            values = a[..., one.entries].expand(len(flat), -1, -1) @ steps.transpose(1, 2)
+            yield one.entries, torch.where(self.allowed[:, None, place], values, -torch.inf)
 
     def _norm(self, a: Tensor, radius: Tensor) -> Tensor:
         if self.p == math.inf:
@@ -165,6 +203,9 @@ class InputSet:
             at, by_radius = weight * torch.copysign(radius, a), weight * a.abs()
         if self.basis is not None:
             at = at @ self.basis.T
+        for (one, _), (entries, values) in zip(self.categories or (), self._levels(a)):
+            chosen = one.codes.to(at)[values.argmax(-1)] - self.center.flatten(1)[:, None, entries]
+            at = torch.cat([at[..., : entries.start], chosen, at[..., entries.stop :]], -1)
         return at, by_radius
 
 
