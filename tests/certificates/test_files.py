@@ -238,7 +238,7 @@ def setter(operation: str, where: Any, key: str, value: str) -> Callable[..., An
 
 GRAPH_FORGERIES = {
     "format": (lambda g: g.update(format="pickle"), "format is 'pickle'"),
-    "version": (lambda g: g.update(version=1), "version 1 is unknown; this program reads 3"),
+    "version": (lambda g: g.update(version=1), "version 1 is unknown; this program reads 4"),
     "version as text": (lambda g: g.update(version="2"), "version '2' is unknown"),
     "no version": (lambda g: g.pop("version"), "version None"),
     "no features": (lambda g: g.pop("features"), "'features' is missing"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import elbowroom as er
 from elbowroom.certificates.result import Certificates
 from elbowroom.certify.api import certify
 from elbowroom.claim.specification import label_in, linear_specification, outputs_within
@@ -424,9 +425,21 @@ def test_a_boundary_on_the_domains_edge() -> None:
     assert 0 < certs.lower[0, 0] < 1e-3
 
 
-def test_a_module_is_not_yet_a_network() -> None:
-    with pytest.raises(InputError, match=r"er\.load"):
-        certify(torch.nn.Linear(2, 2), torch.zeros(1, 2))
+def test_a_model_in_the_place_of_a_network(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)), torch.ones(3, 2)
+    net = er.load(module, input_shape=(2,))
+    path = er.save_network(net, tmp_path / "net.elbowroom")
+    right = certify(net, x)
+    assert torch.equal(certify(module, x).lower, right.lower)
+    for model in (path, str(path)):
+        assert torch.equal(certify(model, x).lower, right.lower)
+        assert torch.equal(er.verify(model, x - 0.1, x + 0.1).margins, er.verify(net, x - 0.1, x + 0.1).margins)
+        assert torch.equal(er.bounds(model, x - 0.1, x + 0.1).lower, er.bounds(net, x - 0.1, x + 0.1).lower)
+    with pytest.raises(InputError, match=r"must be a batch; or read the module with er\.load"):
+        certify(module, x[0])
+    with pytest.raises(InputError, match=r"must be a Network, or a model that er\.load reads as it is; got dict"):
+        certify({}, x)
 
 
 def test_regions_of_no_size_are_not_certified_and_caps_are_kept() -> None:

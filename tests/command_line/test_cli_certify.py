@@ -303,7 +303,7 @@ def test_numbers_that_are_missing(place: Path, tmp_path: Path) -> None:
     (tmp_path / "holes.csv").write_text("\n".join(lines))
     given = ("certify", place / "net.elbowroom", tmp_path / "holes.csv", "--label-column", "kind", "--device", "cpu")
     result = good(*given, "--class-names", "x,y,z", "--out", tmp_path / "run")
-    assert "    input 2: no finite number in feature 'age' (nothing in row 3 below the header)\n" in result.stdout
+    assert "    input 2: row 3 below the header: 'age' is missing\n" in result.stdout
     assert "3 features, 3 classes, labels from column 'kind')" in result.stderr
     assert "the network gets 19 of these 20 right (95.0%)" in result.stderr
     assert "accuracy: of the 19 inputs that were tried; 1 could not be (see below)\n" in result.stdout

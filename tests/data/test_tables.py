@@ -1,6 +1,8 @@
 """Tables: features by name, labels by name or number, and entries that are not numbers."""
 
 import decimal
+import errno
+import io
 import math
 import pickle
 from pathlib import Path
@@ -12,9 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from data.samples import CSV, TABLE, parquet, put
-from elbowroom.data import tables
+from elbowroom.data import parquet as parquet_files
+from elbowroom.data import spool, tables
 from elbowroom.data.sources import open_data
 from elbowroom.errors import InputError
+from elbowroom.network.table import Column, Table
 
 EXPECTED = np.array([[1.5, 1], [math.nan, 2], [3, 3]])
 
@@ -37,7 +41,7 @@ def test_tables(tmp_path: Path, name: str, data: bytes) -> None:
         found.features == ("width", "age") and found.classes == ("ham", "spam") and found.labels.tolist() == [0, 1, 0]
     )
     assert np.array_equal(found.inputs([2, 0, 1]), EXPECTED[[2, 0, 1]], equal_nan=True)
-    assert found.trouble(0) is None and found.trouble(1).startswith("no finite number in feature 'width'")
+    assert found.trouble(0) is None and found.trouble(1).endswith("'width' is missing")
 
 
 @pytest.mark.parametrize("names, label_column, feature_columns, label, features", [
@@ -106,14 +110,14 @@ def test_entries_of_a_csv(tmp_path: Path) -> None:
 def test_text_among_numbers_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = csv(tmp_path, f"a,b\n1,2\nn/a,{'x' * 99}\n3,\n")
     found = open_data(path)
-    long = f"'{'x' * 40}...' in row 2 below the header"
-    assert found.trouble(1) == f"no finite number in features 'a' ('n/a' in row 2 below the header), 'b' ({long})"
-    assert found.trouble(2) == "no finite number in feature 'b' (nothing in row 3 below the header)"
-    with pytest.raises(InputError, match=r"no numbers in the column 'b' \('x' in row 1 below the header\); features"):
+    long = f"'{'x' * 40}...'"
+    assert found.trouble(1) == f"row 2 below the header: 'a' is missing ('n/a'); 'b' is {long}, which is no number"
+    assert found.trouble(2) == "row 3 below the header: 'b' is missing"
+    with pytest.raises(InputError, match=r"no numbers in the column 'b' \(row 1 below the header: 'b' is 'x', which"):
         open_data(csv(tmp_path, "a,b\n1,x\n2,y\n"))
-    with pytest.raises(InputError, match=r"no numbers in the columns 'b', 'c' \('b': 'x' in row 1 below the header\);"):
+    with pytest.raises(InputError, match=r"no numbers in the columns 'b', 'c' \(row 1 below the header: 'b' is 'x',"):
         open_data(csv(tmp_path, "a,b,c\n1,x,\n2,y,\n"))
-    monkeypatch.setattr(tables, "_MOST_TEXTS", 1)
+    monkeypatch.setattr(tables, "_MOST_FAULTS", 1)
     few = open_data(csv(tmp_path, "a\n1\nn/a\n?\n"))
     assert "'n/a'" in few.trouble(1) and few.trouble(2) == "no finite number in feature 'a'"
 
@@ -123,7 +127,7 @@ def test_text_is_found_in_later_blocks(tmp_path: Path, monkeypatch: pytest.Monke
     rows = [f"{k},0" for k in range(100)]
     rows[77] = "odd,0"
     found = open_data(csv(tmp_path, "\n".join(["a,b", *rows]) + "\n"))
-    assert found.trouble(77) == "no finite number in feature 'a' ('odd' in row 78 below the header)"
+    assert found.trouble(77) == "row 78 below the header: 'a' is 'odd', which is no number"
 
 
 def test_the_column_of_the_labels_is_named(tmp_path: Path) -> None:
@@ -160,14 +164,18 @@ def test_text_stays_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text, words", [
-    ("", "not a table of comma-separated values"),
+    ("", "a.csv is empty"),
+    (b"\xef\xbb\xbf\r\n", "a.csv is empty"),
     ("a,b\n", "has no rows"),
     ("a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
     ("a,a\n1,2\n", "the column 'a' appears twice"),
     ("5.1,3.5,0\n4.9,3.0,1\n", "the first row must name the columns; it holds '5.1', '3.5', '0'"),
     ("7,0,0\n2,0,0\n", "the first row must name the columns"),
     (",a,label\n0,1,x\n1,2,y\n", "looks like an index that was saved with the data"),
-    ("a;b\n1;2\n", "no numbers in the column 'a;b'"),
+    ("a;b\n1;2\n", "'a;b', has no commas but semicolons"),
+    ("a\tb\n1\t2\n", "has no commas but tabs"),
+    ("5.1,3.5,setosa\n4.9,3.0,setosa\n", "the first row must name the columns; it holds '5.1', '3.5', 'setosa'"),
+    ("5.1,setosa\n4.9,setosa\n", "the first row must name the columns"),
     ("a,b,c\n1,x,\n2,y,\n", "no numbers in the columns 'b', 'c'"),
     ("a,label\n1,x\n2,\n", "input 1 has no label"),
     ("a,target\n1,0.5\n2,1\n", "input 0 has the label 0.5, which is not a class number"),
@@ -212,7 +220,7 @@ def test_types_of_parquet_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", [
-    pa.array(["1", "2"]), pa.array([[1.0], [2.0]]), pa.array([0, 1], pa.timestamp("s")), pa.array([{"a": 1}, {"a": 2}]),
+    pa.array(["1", "2"]), pa.array([[1.0], [2.0]]), pa.array([{"a": 1}, {"a": 2}]),
     pa.array([b"1", b"2"]), pa.nulls(2), pa.array(["a", "b"]).dictionary_encode(),
 ])  # fmt: skip
 def test_parquet_columns_that_are_no_numbers(tmp_path: Path, column: Any) -> None:
@@ -220,6 +228,13 @@ def test_parquet_columns_that_are_no_numbers(tmp_path: Path, column: Any) -> Non
     with pytest.raises(InputError, match="no numbers in the column 'odd'"):
         open_data(tmp_path / "a.parquet")
     assert open_data(tmp_path / "a.parquet", feature_columns=["a"]).features == ("a",)
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.date32(), pa.time32("s"), pa.duration("s")])
+def test_dates_in_parquet_are_refused_by_name(tmp_path: Path, kind: Any) -> None:
+    put(tmp_path, {"a.parquet": parquet({"a": [1, 2], "when": pa.array([0, 1], kind)})})
+    with pytest.raises(InputError, match=r"a\.parquet: the column 'when' holds dates or times .*days since"):
+        open_data(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("column, numbers, names", [
@@ -252,13 +267,13 @@ def test_parquet_is_read_by_row_group(tmp_path: Path, monkeypatch: pytest.Monkey
     columns = {name: values[:, k] for k, name in enumerate("abc")} | {"label": np.arange(1000) % 4}
     put(tmp_path, {"a.parquet": parquet(columns, row_group_size=300)})
     found = open_data(tmp_path / "a.parquet")
-    reads, read = [], tables._read_columns
+    reads, read = [], parquet_files.read_columns
 
     def spy(path: Path, groups: list[int], names: list[str], rows: int) -> Any:
         reads.append(list(groups))
         return read(path, groups, names, rows)
 
-    monkeypatch.setattr(tables, "_read_columns", spy)
+    monkeypatch.setattr(parquet_files, "read_columns", spy)
     chosen = [999, 0, 299, 300, 5, 998]
     assert np.array_equal(found.inputs(chosen), values[chosen])
     assert reads == [[0], [1], [3]]
@@ -305,3 +320,97 @@ def test_input_shape(tmp_path: Path) -> None:
     path = csv(tmp_path, "label," + ",".join(f"p{k}" for k in range(6)) + "\n1,0,1,2,3,4,5\n")
     found = open_data(path, input_shape=(1, 2, 3))
     assert found.inputs([0]).tolist() == [[[[0, 1, 2], [3, 4, 5]]]] and found.features[3] == "p3"
+
+
+# --- tables with categories and missing values, as a model takes them
+
+JOB = Column("job", ("admin", "clerk"), ((1.0, 0.0), (0.0, 1.0)), unknown=(0.0, 0.0))
+SIZE = Column("size", (1.0, 2.0), ((0.0,), (1.0,)))
+YES = Column("yes", (False, True), ((0.0,), (1.0,)), missing=False)
+AGE, PAY = Column("age", missing=40.0), Column("pay")
+READ = Table((AGE, JOB, PAY, SIZE, YES))
+ROWS = {
+    "pay": [1.5, 2.5, None, 4.5], "yes": [True, False, True, None], "size": [1, 2, 2, 3],
+    "job": ["clerk", "painter", "admin", "admin"], "age": [None, 18, 30, 50], "label": ["a", "b", "b", "a"],
+}  # fmt: skip
+TAKEN = [[40, 0, 1, 1.5, 0, 1], [18, 0, 0, 2.5, 1, 0], [30, 1, 0, math.nan, 1, 1], [50, 1, 0, 4.5, math.nan, 0]]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "coded"])
+def test_values_of_a_table(tmp_path: Path, kind: str) -> None:
+    if kind == "csv":
+        lines = [",".join("" if v is None else str(v) for v in row) for row in zip(*ROWS.values())]
+        path = csv(tmp_path, ",".join(ROWS) + "\n" + "\n".join(lines) + "\n")
+    else:
+        columns = {**ROWS, "job": pa.array(ROWS["job"]).dictionary_encode()} if kind == "coded" else ROWS
+        path = put(tmp_path, {"a.parquet": parquet(columns, row_group_size=3)}) / "a.parquet"
+    found = open_data(path, features=READ)
+    assert found.features == READ.entries and found.labels.tolist() == [0, 1, 1, 0]
+    assert np.array_equal(found.inputs([3, 0, 1, 2]), np.array(TAKEN)[[3, 0, 1, 2]], equal_nan=True)
+    assert found.imputed is not None
+    marks = np.zeros((4, 6), dtype=bool)
+    marks[0, 0] = marks[3, 5] = True
+    assert np.array_equal(found.imputed(np.arange(4)), marks)
+    assert found.trouble(0) is None and found.trouble(2).endswith("'pay' is missing")
+    assert "row 4" in found.trouble(3) and "'size' is 3, which is none of its levels 1, 2" in found.trouble(3).replace(
+        "'3'", "3"
+    )
+    notes = " ".join(found.notes)
+    assert "'age' is missing in 1 row, for which the model takes 40" in notes
+    assert "'job' is none of its levels in 1 row (the first: 'painter' in row 2" in notes
+    assert "another order" in notes
+
+
+def test_a_table_is_part_of_the_digest(tmp_path: Path) -> None:
+    path = csv(tmp_path, "age,pay\n1,2\n")
+    other = Table((Column("age", missing=41.0), PAY))
+    digests = {open_data(path, features=t).digest for t in (Table((AGE, PAY)), other, ("age", "pay"))}
+    assert len(digests) == 3
+
+
+@pytest.mark.parametrize("text, words", [
+    ("Age,pay\n1,2\n", r"no column for 1 of the 2 features that the model names: 'age' \(nearest: 'Age'\)"),
+    ("age,pay,age\n1,2,3\n", "the column 'age' appears twice"),
+    ("age,pay\nold,2\nyoung,3\n", r"no numbers in the column 'age' \(row 1 below the header: 'age' is 'old'"),
+    ("age,pay\n2020-01-01,2\n", "'2020-01-01', which is no number"),
+    ("age;pay\n1;2\n", "semicolons"),
+])  # fmt: skip
+def test_wrong_tables_for_a_model(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        open_data(csv(tmp_path, text), features=Table((Column("age"), PAY)))
+
+
+def test_quoted_line_breaks_and_commas_are_texts(tmp_path: Path) -> None:
+    odd = Column("odd", ("a\nb", "c,d", ' "e" ', ""), ((0.0,), (1.0,), (2.0,), (3.0,)))
+    path = csv(tmp_path, 'odd,n\n"a\nb",1\n"c,d",2\n" ""e"" ",3\n,4\n')
+    assert open_data(path, features=Table((odd, Column("n")))).inputs(range(4)).tolist() == [
+        [k, k + 1] for k in range(4)
+    ]
+
+
+def test_long_tables_are_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_BLOCK", 500)
+    monkeypatch.setattr(spool, "HELD", 3000)
+    values = np.random.default_rng(0).normal(size=(700, 3))
+    rows = [f"{a!r},{b!r},{c!r}" for a, b, c in values.tolist()]
+    rows[300] = ",".join(["", *rows[300].split(",")[1:]])
+    values[300, 0] = 40.0
+    found = open_data(csv(tmp_path, "age,b,c\n" + "\n".join(rows)), features=Table((AGE, Column("b"), Column("c"))))
+    assert isinstance(found.load, spool.FileRows) and found.count == 700
+    chosen = np.random.default_rng(1).integers(0, 700, 200)
+    for some in (chosen, np.sort(chosen), np.arange(700), np.arange(5), np.array([], dtype=np.int64)):
+        assert np.array_equal(found.inputs(some), values[some])
+        assert found.imputed is not None and np.array_equal(found.imputed(some)[:, 0], some == 300)
+    assert np.array_equal(pickle.loads(pickle.dumps(found.load))(chosen), values[chosen])
+
+
+class FullDisk(io.BytesIO):
+    def write(self, _: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_no_room_for_a_long_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "HELD", 10)
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: FullDisk())
+    with pytest.raises(InputError, match=r"temporary files, .*failed: No space left on device; the variable TMPDIR"):
+        open_data(csv(tmp_path, "a,b\n" + "1,2\n" * 10_000))

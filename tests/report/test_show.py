@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import elbowroom as er
+from elbowroom.arguments.features import feature_titles
 from elbowroom.certificates.header import Plan
 from elbowroom.certificates.lock import locked
 from elbowroom.certificates.store import Run
@@ -26,7 +27,7 @@ from elbowroom.network.graph import About, Network, Origin
 from elbowroom.report import progress
 from elbowroom.report import runs as show
 from elbowroom.report.digits import at_least, at_most, between, near
-from elbowroom.runs.one_input import feature_names, one_input
+from elbowroom.runs.one_input import one_input
 from elbowroom.runs.runner import Start, run_dataset
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.status import status_of
@@ -336,7 +337,7 @@ def test_what_accuracy_leaves_out_is_said(tmp_path: Path, finished: Run, capsys:
 
 def test_names_of_places() -> None:
     def names(shape: tuple[int, ...]) -> list[str]:
-        return feature_names(Network.chain(shape, [ops.Reshape((math.prod(shape),))]))
+        return feature_titles(Network.chain(shape, [ops.Reshape((math.prod(shape),))]))
 
     assert names((3,)) == ["feature 0", "feature 1", "feature 2"]
     assert names((2, 2)) == ["row 0, column 0", "row 0, column 1", "row 1, column 0", "row 1, column 1"]

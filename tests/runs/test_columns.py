@@ -200,7 +200,7 @@ def test_domains_and_caps_by_name() -> None:
     with pytest.warns(er.DataWarning, match="stand in another order"):
         certs = er.certify(net, frame, domain=(frame.min() - 0.1, frame.max() + 0.1), max_eps=frame.max().abs() + 0.1)
     low, high = right.min().to_numpy() - 0.1, right.max().to_numpy() + 0.1
-    expected = er.certify(net, right.to_numpy(), domain=(low, high), max_eps=right.max().abs().to_numpy() + 0.1)
+    expected = er.certify(net, right, domain=(low, high), max_eps=right.max().abs().to_numpy() + 0.1)
     assert torch.equal(certs.lower, expected.lower) and torch.equal(certs.upper, expected.upper)
 
 
@@ -325,7 +325,7 @@ def test_a_shuffled_table_keeps_what_it_says_about_holes(tmp_path: Path) -> None
     (tmp_path / "data.csv").write_text("b,id,a\n0.1,p1,0.2\nn/a,p2,0.4\n")
     found = open_data(tmp_path / "data.csv", features=["a", "b"])
     assert found.features == ("a", "b") and found.inputs([0]).tolist() == [[0.2, 0.1]]
-    assert found.trouble(1) == "no finite number in feature 'b' ('n/a' in row 2 below the header)"
+    assert found.trouble(1) == "row 2 below the header: 'b' is missing ('n/a')"
     whole = open_data(tmp_path / "data.csv", feature_columns=["b", "a"])
     turned = whole.with_features(["a", "b"])
     assert turned.trouble(1) == found.trouble(1) and turned.inputs([0]).tolist() == [[0.2, 0.1]]

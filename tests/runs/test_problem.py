@@ -87,7 +87,7 @@ def test_arguments() -> None:
 def test_what_is_not_said_is_left_to_certify() -> None:
     found = arguments(resolved(device="cpu"), NET)
     assert {k for k, v in found.items() if v is None} == {
-        "domain", "frozen", "importance", "max_eps", "deployed", "memory", "batch"
+        "domain", "frozen", "importance", "max_eps", "deployed", "memory", "batch", "room_scale"
     }  # fmt: skip
     assert type(found["region"]) is er.Box and found["solver"] == er.Sequential()
 

@@ -114,8 +114,8 @@ def test_what_is_refused(name: str, value: int | list[str] | str, words: str) ->
 def test_kinds_of_settings() -> None:
     """What a run must not change, what it stores, and how a model is read."""
     assert set(Settings().claim()) == {
-        "predicted", "within", "region", "domain", "max_eps", "frozen", "importance", "bounds", "margin", "solver",
-        "solver_options", "delta", "precision", "deployed", "reach", "effort", "proof_bytes",
+        "predicted", "within", "region", "domain", "max_eps", "frozen", "importance", "room_scale", "bounds", "margin",
+        "solver", "solver_options", "delta", "precision", "deployed", "reach", "effort", "proof_bytes",
     }  # fmt: skip
     assert set(Settings().plain()) - set(Settings().stored()) == {
         "trust_pickle", "device", "memory", "batch", "engine", "workers", "threads", "address"

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from elbowroom.arguments.axes import looks_channels_last
 from elbowroom.arguments.frames import by_name
+from elbowroom.arguments.names import few, nearest_of
 from elbowroom.arguments.tensors import tensor_of
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
+
+
+def numbers_of(net: Network, name: str) -> list[int]:
+    """The numbers of the features with this name: one, or all entries of a table's column; none where there is none."""
+    table, found = net.about.table, [k for k, own in enumerate(net.about.features or ()) if own == name]
+    if table is not None and name in table.names:
+        place = table.places[table.names.index(name)]
+        column = list(range(place.start, place.stop))
+        if found and found != column:
+            raise InputError(f"{name!r} is a column, and what a level of another one is called; use numbers instead")
+        return column
+    return found
+
+
+def known_names(net: Network) -> tuple[str, ...]:
+    """What features may be called: the columns of a table, and its entries."""
+    table, features = net.about.table, net.about.features or ()
+    return features if table is None else tuple(dict.fromkeys((*table.names, *features)))
 
 
 def named(net: Network, frozen: Any) -> Any:
@@ -18,18 +39,18 @@ def named(net: Network, frozen: Any) -> Any:
     names = [frozen] if isinstance(frozen, str) else frozen
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
         return frozen
-    known = net.about.features
-    if known is None:
-        raise InputError("features are frozen by name, but the network's features have none; see load(features=...)")
+    found = torch.zeros(net.n_inputs, dtype=torch.bool)
     for name in names:
-        if name not in known:
-            raise InputError(f"there is no feature {name!r}; the features are {', '.join(known)}")
-    return torch.tensor([name in names for name in known]).reshape(net.input_shape)
+        found[_places(net, name, "frozen")] = True
+    return found.reshape(net.input_shape)
 
 
-def spread(net: Network, points: Tensor, value: Any, name: str) -> Tensor:
+def spread(net: Network, points: Tensor, value: Any, name: str, other: float = 0.0) -> Tensor:
     """`b x n` numbers from one, one per channel (the first axis), one per feature (matched by name where they have
-    names), or one per feature and input."""
+    names), one per feature and input, or a mapping from names to numbers, in which features that are not named have
+    the `other` one."""
+    if isinstance(value, Mapping):
+        return _by_mapping(net, points, value, name, other)
     value = by_name(net, value, name)
     try:
         t = tensor_of(value).detach().to(points.device)
@@ -45,3 +66,46 @@ def spread(net: Network, points: Tensor, value: Any, name: str) -> Tensor:
         return t.expand(points.shape).flatten(1)
     except RuntimeError:
         raise InputError(f"{name} of shape {tuple(t.shape)} does not fit inputs of shape {shape}") from None
+
+
+def _by_mapping(net: Network, points: Tensor, value: Mapping[Any, Any], name: str, other: float) -> Tensor:
+    found = torch.full((net.n_inputs,), other, dtype=torch.float64, device=points.device)
+    given: set[int] = set()
+    for key, number in value.items():
+        here = _places(net, key, name)
+        if given & set(here):
+            raise InputError(f"{name}: {key!r} has two values")
+        given |= set(here)
+        try:
+            found[here] = float(number)
+        except (TypeError, ValueError):
+            raise InputError(f"{name}: the value of {key!r} must be a number, got {number!r:.60}") from None
+    return found.expand(len(points), -1)
+
+
+def _places(net: Network, name: Any, what: str) -> list[int]:
+    known = known_names(net)
+    if not known:
+        raise InputError(f"{what}: features are named, but the network's have no names; see load(features=...)")
+    found = numbers_of(net, name) if isinstance(name, str) else []
+    if not found:
+        raise InputError(f"{what}: there is no feature {name!r}{nearest_of(str(name), known)}; there are {few(known)}")
+    return found
+
+
+def feature_titles(net: Network) -> list[str]:
+    """What features are called: by the model or the data, else by their place."""
+    if net.about.features:
+        return list(net.about.features)
+    shape = net.input_shape
+    if looks_channels_last(shape):
+        rows, columns, channels = shape
+        tail = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]
+        return [f"{c}row {i}, column {j}" for i in range(rows) for j in range(columns) for c in tail]
+    if len(shape) == 3:
+        channels, rows, columns = shape
+        lead = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]
+        return [f"{c}row {i}, column {j}" for c in lead for i in range(rows) for j in range(columns)]
+    if len(shape) == 2:
+        return [f"row {i}, column {j}" for i in range(shape[0]) for j in range(shape[1])]
+    return [f"feature {k}" for k in range(net.n_inputs)]

@@ -7,13 +7,17 @@ Series with text as its index) counts as well. None of them needs to be installe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
+from elbowroom.arguments.encoding import Told, encode, is_coded
 from elbowroom.arguments.names import Names, few, places, printable
 from elbowroom.errors import InputError, warn
 from elbowroom.network.graph import Network
+from elbowroom.network.table import Table
 
 _BY_PLACE = (
     "the network does not name its features, so the columns of {} are taken in the order they stand in; name them with "
@@ -21,15 +25,96 @@ _BY_PLACE = (
 )
 
 
-def by_name(net: Network, value: Any, name: str) -> Any:
-    """A frame, or a row of one, as an array with the network's features in the network's order; others as they are.
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """Inputs as they were given: `values`, what is to become a tensor; `faults`: why some rows, which are NaN, could
+    not be taken, in words; `imputed`: which entries are what the model takes for a missing value, `b x n`, None where
+    nothing is; `of_table`: whether they come from a table."""
 
-    Frames whose columns are only counted, 0 to n - 1, have no names, and are taken as arrays are.
+    values: Any
+    faults: dict[int, str] = field(default_factory=dict)
+    imputed: np.ndarray | None = None
+    of_table: bool = False
+
+
+def inputs_of(net: Network, value: Any, name: str, points: bool = True) -> Taken:
+    """Inputs as a network takes them: frames by the names of their columns, and the values of a table by its codes.
+
+    A tensor always holds the network's own entries. Frames whose columns are only counted, 0 to n - 1, have no names,
+    and are taken as arrays are. `points`: whether entries of categories must be codes of some, as those of corners
+    need not.
     """
+    table = net.about.table if isinstance(net, Network) else None
+    if table is None:
+        found = by_name(net, value, name)
+        return Taken(found, of_table=found is not value)
+    if isinstance(value, Tensor) or (_is_numbers(value) and np.shape(value)[-1] == table.width != len(table.columns)):
+        return _entries(table, value) if points else Taken(value, of_table=True)
+    columns = _raw_columns(table, value, name)
+    found = encode(table, columns)
+    told = Told(table)
+    told.add(found)
+    for note in told.notes():
+        warn(f"{name}: {note}")
+    widths = [column.width for column in table.columns]
+    imputed = np.repeat(found.filled, widths, axis=1) if found.filled.any() else None
+    return Taken(found.values.reshape(-1, *net.input_shape), found.faults, imputed, of_table=True)
+
+
+def _entries(table: Table, value: Any) -> Taken:
+    """A network's own entries, of which those of categories must be codes."""
+    if table.moves.all() or np.ndim(value) not in (1, 2) or np.shape(value)[-1] != table.width:
+        return Taken(value, of_table=True)  # what does not fit is said elsewhere
+    array = value.detach().cpu().double().numpy() if isinstance(value, Tensor) else np.asarray(value, dtype=np.float64)
+    array = np.atleast_2d(array).copy()
+    faults = {}
+    for column, place in zip(table.columns, table.places):
+        if column.levels is not None:
+            for row in np.flatnonzero(~is_coded(column, array[:, place])).tolist():
+                if np.isfinite(array[row]).all():
+                    faults[row] = f"row {row}: {array[row, place].tolist()} is no code of a level of {column.name!r}"
+    array[list(faults)] = np.nan
+    kept = value if not faults else value.new_tensor(array) if isinstance(value, Tensor) else array
+    return Taken(kept, faults, of_table=True)
+
+
+def _raw_columns(table: Table, value: Any, name: str) -> list[Any]:
+    """The values of every column of the table, `b` each, of a frame, a row of one, or an array."""
+    found = _names_of(value)
+    if found is None:
+        try:
+            array = value if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
+        except ValueError:
+            raise InputError(f"{name}: rows of one length are needed") from None
+        array = array[None] if array.ndim == 1 else array
+        if array.ndim != 2 or array.shape[1] != len(table.columns):
+            raise InputError(
+                f"{name}: rows of {len(table.columns)} values are needed, those of the columns {few(table.names)}; got "
+                f"an array of shape {np.shape(value)}"
+            )
+        return [array[:, k] for k in range(array.shape[1])]
+    order, notes = places(table.names, found, name)
+    for note in notes:
+        warn(note)
+    if getattr(value, "ndim", 2) == 1:
+        row = list(value)
+        return [[row[k]] for k in order]
+    columns = _columns(value)
+    return [columns[k] for k in order]
+
+
+def by_name(net: Network, value: Any, name: str) -> Any:
+    """Numbers of a frame, or a row of one, as an array with the network's features in the network's order; others as
+    they are. Of a network that takes rows of a table, columns are the table's, and one of categories has its number
+    for all its entries."""
     found = _names_of(value)
     if found is None or not isinstance(net, Network):
         return value
-    known = net.about.features
+    known, table = net.about.features, net.about.table
+    if table is not None and not set(known or ()) <= set(found):
+        known = table.names
+    else:
+        table = None
     order: Sequence[int] = range(len(found))
     if known is not None:
         order, notes = places(known, found, name)
@@ -41,10 +126,13 @@ def by_name(net: Network, value: Any, name: str) -> Any:
         warn(_BY_PLACE.format(name))
     if getattr(value, "ndim", 2) == 1:
         array = _numbers(np.asarray(value)[list(order)], name)
-        return array.reshape(net.input_shape) if len(array) == net.n_inputs else array
-    columns = _columns(value)
-    array = np.stack([_numbers(columns[k], f"{name}: the column {found[k]!r}") for k in order], axis=1)
-    return array.reshape(-1, *net.input_shape) if array.shape[1] == net.n_inputs else array
+    else:
+        columns = _columns(value)
+        array = np.stack([_numbers(columns[k], f"{name}: the column {found[k]!r}") for k in order], axis=1)
+    if table is not None:
+        array = np.repeat(array, [column.width for column in table.columns], axis=-1)
+    batch = array.shape[:-1]
+    return array.reshape(*batch, *net.input_shape) if array.shape[-1] == net.n_inputs else array
 
 
 def _names_of(value: Any) -> Names | None:
@@ -80,4 +168,8 @@ def _numbers(column: Any, where: str) -> np.ndarray:
     return array
 
 
-__all__ = ["by_name"]
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.ndim in (1, 2)
+
+
+__all__ = ["Taken", "by_name", "inputs_of"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.arguments.axes import channels_of
-from elbowroom.arguments.frames import by_name
+from elbowroom.arguments.frames import inputs_of
 from elbowroom.arguments.names import few
 from elbowroom.arguments.tensors import Array, tensor_of
 from elbowroom.errors import InputError, warn
@@ -57,7 +57,7 @@ def corners_of(
     float32."""
     if upper is None:
         raise InputError("bounds need a lower and an upper corner (or one InputSet)")
-    low, high = tensor_of(by_name(net, lower, "lower")), tensor_of(by_name(net, upper, "upper"))
+    low, high = _corner(net, lower, "lower"), _corner(net, upper, "upper")
     dtype = dtype or at_least_float32(low.dtype, high.dtype)
     low, high = batched(net, low.to(dtype), "lower"), batched(net, high.to(dtype), "upper")
     if low.shape != high.shape:
@@ -69,6 +69,13 @@ def corners_of(
     if len(crossed):
         raise InputError(f"lower is above upper at {len(crossed)} places, first at {crossed[0].tolist()}")
     return low, high
+
+
+def _corner(net: Network, value: Array, name: str) -> Tensor:
+    found = inputs_of(net, value, name, points=False)
+    for why in found.faults.values():
+        raise InputError(f"{name}: {why}")
+    return tensor_of(found.values)
 
 
 def at_least_float32(*dtypes: torch.dtype) -> torch.dtype:

@@ -99,7 +99,7 @@ def places(wanted: Sequence[str], found: Sequence[str], where: str) -> tuple[lis
     missing = [name for name in features if name not in place]
     spare = [name for name in columns if name not in known]
     if missing:
-        told = "; ".join(f"{name!r}{_nearest(name, spare)}" for name in missing[:_SHOWN])
+        told = "; ".join(f"{name!r}{nearest_of(name, spare)}" for name in missing[:_SHOWN])
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         raise InputError(
             f"{where} has no column for {len(missing)} of the {len(features)} features that the model names: {told}"
@@ -126,7 +126,7 @@ def left_out_of(where: str, names: Sequence[str]) -> str:
     return f"{where} has {columns} that {verb} left out: {few(names)}"
 
 
-def _nearest(name: str, spare: Sequence[str]) -> str:
+def nearest_of(name: str, spare: Sequence[str]) -> str:
     """The columns that may have been meant; those that differ in case and spaces alone first."""
     plain = ["".join(other.split()).casefold() for other in spare]
     same = [other for other, text in zip(spare, plain) if text == "".join(name.split()).casefold()]
@@ -134,4 +134,4 @@ def _nearest(name: str, spare: Sequence[str]) -> str:
     return f" (nearest: {' and '.join(map(repr, close))})" if close else ""
 
 
-__all__ = ["Names", "class_names", "feature_names", "few", "left_out_of", "places", "printable"]
+__all__ = ["Names", "class_names", "feature_names", "few", "left_out_of", "nearest_of", "places", "printable"]

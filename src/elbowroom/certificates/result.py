@@ -102,7 +102,12 @@ class Certificates:
         trees: How regions are cut into parts that are proved one by one, packed by `elbowroom.claim.tree_bytes` into
             whole words, `b` tensors; empty where a region is proved whole.
         capped: Features whose extent is at its cap, `b x *s`.
-        uniform: The uniform radius under the same bounds, without splits, `b`.
+        imputed: Features whose value was missing in the data, and is what the model takes for it, `b x *s`; None where
+            the model fills in nothing.
+        scale: What the room of a feature is a share of, `*s`: the width of its domain, of a table else that of the
+            range in which the data lie; 0 where it is not known.
+        uniform: The uniform radius under the same bounds, without splits, `b`; with `settings["shares"]` as a share of
+            `scale`, the same in all features.
         geomean: The paper's measure, (prod eps)^(1/n), `b`.
         ratio: To the uniform region, per feature: exp((log_volume - uniform's) / n), `b`.
         log_volume: Log of the region's volume, `b`.
@@ -141,6 +146,8 @@ class Certificates:
     margins: Tensor = column("float64", "b g", role="report", span=FINITE)
     trees: Ragged | None = column("int64", f"b ..{MOST_WORDS}", role="hint", when="splits")
     capped: Tensor = column("bool", "b s", role="report", blank=False)
+    imputed: Tensor | None = column("bool", "b s", role="report", blank=False, when="imputed")
+    scale: Tensor | None = column("float64", "s", role="report", when="scale", span=NOT_NEGATIVE)
     uniform: Tensor = column("float64", "b", role="report", show=".4g", span=NOT_NEGATIVE)
     geomean: Tensor = column("float64", "b", role="claim", show=".4g", span=NOT_NEGATIVE)
     ratio: Tensor = column("float64", "b", role="report", show=".3f", span=NOT_NEGATIVE)
@@ -166,6 +173,16 @@ class Certificates:
     def shape(self) -> str:
         """What the regions are, by the fields that a proof uses; see `shape_name`."""
         return shape_name(self.settings["p"], self.basis is not None)
+
+    @property
+    def room(self) -> Tensor | None:
+        """The share of `scale` that a region covers in each feature, `b x *s`; NaN where the scale is not known. Of
+        other shapes than boxes, what it covers while all others stay where they are. None without a scale."""
+        if self.scale is None:
+            return None
+        width = 2 * self.eps if self.lower is None or self.upper is None else self.upper - self.lower
+        known = self.scale > 0
+        return torch.where(known, width / torch.where(known, self.scale, 1.0), math.nan)
 
     @property
     def orthogonal(self) -> bool:
@@ -208,6 +225,48 @@ class Certificates:
             The certificates of the rows `first` to `last - 1`.
         """
         return replace(sliced(self, first, last), missing=0)
+
+    def to_arrow(self, alone: Any = None) -> Any:
+        """The certificates as a tidy table of Arrow, see `to_frame`.
+
+        Args:
+            alone: What `er.alone` found for the same inputs.
+
+        Returns:
+            A `pyarrow.Table`; where the network takes categories, all values are texts.
+
+        Raises:
+            InputError: The regions are along other directions than features, or `alone` is about others.
+        """
+        from elbowroom.certificates.frame import arrow_of  # which stands above, as in `save`
+
+        return arrow_of(self, alone)
+
+    def to_frame(self, alone: Any = None) -> Any:
+        """The certificates as a tidy table of pandas: a row per input and feature (column of a table).
+
+        Columns: `input` (its number), `label` (the name of the class that stays, or its number), `status`, `feature`,
+        `value` (of a category, its level), `low` and `high` (the certified range; of a frozen feature its value),
+        `room` (the share of `scale` that it covers), `alone_low` and `alone_high` (the range in which it may move
+        while all others stay where they are; needs `alone`), `seen_low` and `seen_high` (the nearest values beyond at
+        which a counterexample was found: with `alone`, all others as they are, else within their ranges), `unit`, and
+        `note` (what holds the feature: "frozen", "at its cap", "category, held"; "imputed"; or why there is no
+        certificate).
+        An input without a certificate has rows with NaN in place of what was not certified.
+
+        Args:
+            alone: What `er.alone` found for the same inputs: `lower`, `upper`, `seen_lower`, `seen_upper`, `b x n`.
+
+        Returns:
+            A `pandas.DataFrame`.
+
+        Raises:
+            InputError: pandas is not installed, the regions are along other directions than features, or `alone` is
+                about others.
+        """
+        from elbowroom.certificates.frame import frame_of  # which stands above, as in `save`
+
+        return frame_of(self, alone)
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Writes a run: the network, the certificates and what they claim, in place of the run that was there.
@@ -280,7 +339,7 @@ class Certificates:
             stated = settings.get(name, "missing")
             if not any(type(stated) is type(value) and stated == value for value in values):
                 raise InputError(f"settings: {name} cannot be {settings.get(name, 'missing')!r}")
-        for name, kind in {"bounds": str, "margin": str, "network_hash": str, "delta": float}.items():
+        for name, kind in {"bounds": str, "margin": str, "network_hash": str, "delta": float, "shares": bool}.items():
             if not isinstance(settings.get(name), kind):
                 raise InputError(f"settings: {name} cannot be {settings.get(name, 'missing')!r}")
         if self.lower is not None and settings["p"] != "inf":

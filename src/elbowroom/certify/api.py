@@ -7,6 +7,7 @@ the verdict is the strict check on the very corners that are stored, and the reg
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +15,14 @@ import torch
 from torch import Tensor
 
 from elbowroom.arguments.accuracy import warn_near_chance
-from elbowroom.arguments.frames import by_name
+from elbowroom.arguments.frames import Taken, inputs_of
 from elbowroom.arguments.inputs import batched, labels_of
 from elbowroom.arguments.tensors import Array, tensor_of
 from elbowroom.certificates.result import Certificates, name_of_norm, sizes_of
 from elbowroom.certificates.schema import blank_rows, write_rows
 from elbowroom.certify.larger import check_proof_bytes, effort_of
+from elbowroom.certify.measure import measure
+from elbowroom.certify.prior import mean_shape
 from elbowroom.certify.task import Task, parts_of
 from elbowroom.claim.hints import PROOF_BYTES, Hints
 from elbowroom.claim.space import Space, space_of
@@ -31,6 +34,7 @@ from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import refuse_uncovered
+from elbowroom.readers.given import network_for
 from elbowroom.search.bounds.propagate import BoundFunction, margins_of
 from elbowroom.search.branching.enlarge import Effort
 from elbowroom.search.find import Inputs, Search
@@ -46,18 +50,18 @@ PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 @in_own_modes
 @torch.enable_grad()
 def certify(
-    net: Network,
-    x: Array,
+    net: Network | Any,
+    x: Array | Any,
     labels: Array | None = None,
     region: Region | None = None,
     spec: Specification | None = None,
     bounds: str | BoundFunction = "adaptive",
     margin: str = "direct",
     solver: str | Solver = "sequential",
-    domain: tuple[Array, Array] | None = None,
-    frozen: Array | None = None,
-    importance: Array | None = None,
-    max_eps: Array | None = None,
+    domain: tuple[Array, Array] | Mapping[str, tuple[float, float]] | str | None = None,
+    frozen: Array | Sequence[str] | None = None,
+    importance: Array | Mapping[str, float] | None = None,
+    max_eps: Array | Mapping[str, float] | None = None,
     delta: float = 0.0,
     device: str | torch.device | None = None,
     memory: int | str | None = None,
@@ -68,16 +72,20 @@ def certify(
     reach: bool = False,
     effort: str | int = "fast",
     proof_bytes: int = PROOF_BYTES,
+    room_scale: Array | Mapping[str, float] | None = None,
 ) -> Certificates:
     """The largest certified region around each input.
 
     `frozen`, `importance`, `max_eps` and the ends of `domain` may be one number, or one per channel (the first axis),
-    per feature, or per feature and input.
+    per feature, or per feature and input; or a mapping from names of features (columns) to numbers, for some of them.
 
     Args:
-        net: The network, see `load`.
+        net: The network, see `load`; or a model that `load` reads as it is (of a torch module, the shape of an input is
+            that of `x`).
         x: The inputs, `b x *input_shape` (or one input), in the units the network was loaded for; or a data frame,
-            whose columns are matched by name with the network's features.
+            whose columns are matched by name with the network's features. Of a network that takes rows of a table,
+            rows of raw values; a tensor holds the network's own entries. Rows that cannot be taken get the status
+            "error", and a message that names column and value.
         labels: The decisions to certify, as numbers of outputs or names of classes; default, what the network decides.
         region: The shape, `Box()` by default.
         spec: Something other than "the label stays".
@@ -86,10 +94,13 @@ def certify(
             margins.
         margin: "direct" or "logits" (the paper's).
         solver: "sequential", "augmented-lagrangian" (the paper's), or a solver object.
-        domain: (lowest, highest) valid input, numbers or arrays; boxes are cut to it.
-        frozen: Features that must not move (directions, for `Oblique`), as booleans or names.
+        domain: (lowest, highest) valid input, numbers or arrays, or a mapping from names to such pairs; "observed":
+            between the least and the largest value of each feature in `x`. Boxes are cut to it.
+        frozen: Features that must not move (directions, for `Oblique`), as booleans or names. Categories of a table
+            never do.
         importance: Positive weights of log eps.
-        max_eps: The largest extent per feature; default, the domain or 1000 uniform radii.
+        max_eps: The largest extent per feature; default, the domain; else of a table with 10 rows or more the width of
+            the range that each feature has in it; else 1000 uniform radii.
         delta: By how much margins must exceed zero; by default it is enough that they are proved to.
         device: Where to work; by default where `x` is.
         memory: What the work may take, in bytes or as "4GiB"; default, half of what is free.
@@ -108,6 +119,9 @@ def certify(
             input such as "30s". Regions are then cut into parts, each of which is proved: certificates carry how, in
             `trees`. Serves `bounds="adaptive"`, `margin="direct"`.
         proof_bytes: The most bytes that the trees of one input may take.
+        room_scale: What the room of each feature is a share of (`Certificates.room`), 0 where that is not known: the
+            uniform region then has the same share in all features. Default, the width of the domain; of a table, else
+            that of the range in `x`, from 10 rows on.
 
     Returns:
         One certificate per input, in the order of `x`; an input without a region says why in `status` and `message`.
@@ -123,39 +137,57 @@ def certify(
     started = time.perf_counter()
     shape_of, solver = _chosen(region, solver, delta, precision, batch, reach)
     where = usable_device(device) if device is not None else _device_of(x)
-    points = batched(net, tensor_of(by_name(net, x, "x")).detach(), "x").to(device=where, dtype=torch.float64)
-    if not len(points):
-        raise InputError("x holds no inputs")
+    net = network_for(net, x)
+    given = inputs_of(net, x, "x")
+    points = _points(net, given, where)
     refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
-    settings = _settings(net, shape_of, solver, bounds, margin, delta, precision, deployed)
+    measured = measure(net, points, shape_of, given.of_table, domain, max_eps, room_scale)
+    settings = _settings(net, shape_of, solver, bounds, margin, delta, precision, deployed, measured.shares)
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)
     spent = _effort(effort, bounds, margin, budget)
     task = Task(
         search=Search(
             net=net, region=shape_of, evaluate=margins_of(bounds, margin, budget), solver=solver, delta=float(delta),
-            prior=None if prior is None else _mean_shape(prior, net, shape_of).to(where),
+            prior=None if prior is None else mean_shape(prior, net, shape_of, measured.shares).to(where),
+            scale=None if not measured.shares or measured.scale is None else measured.scale.to(where),
         ),
         told_labels=labels is not None, told_spec=spec is not None, deployed=deployed, dtype=PRECISIONS[precision],
         hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(),
         reach=reach, effort=spent, proof_bytes=check_proof_bytes(proof_bytes),
     )  # fmt: skip
-    space = space_of(net, points, domain, frozen, importance, max_eps)
+    space = space_of(net, points, measured.domain, frozen, importance, measured.max_eps)
     if deployed:
         points = _as_executed(points, space)
     work64 = net.cast(torch.float64, where)
     outputs = _inparts_of(lambda part: work64.values(part)[-1], points)
     chosen, spec = _what_stays(net, outputs, labels, spec)
-    sizes = sizes_of(net, None if spec is None else spec.group)
-    found = blank_rows(Certificates, sizes, points.cpu(), parts_of(shape_of, reach, spent is not None))
+    has = parts_of(shape_of, reach, spent is not None) | _imputing(net)
+    found = blank_rows(Certificates, sizes_of(net, None if spec is None else spec.group), points.cpu(), has)
     size = batch or budget.batch(net, where, net.n_outputs - 1 if spec is None else spec.rows.shape[1])
     _fill(found, task, points, outputs, chosen, spec, space, size, started)
+    _note(found, given, spec)
     if network_hash(net) != settings["network_hash"]:
         raise InputError("the network's parameters were changed while it was being certified; certify it again")
+    return _collect(found, net, shape_of, space if domain is not None else None, measured.scale, settings)
+
+
+def _points(net: Network, given: Taken, where: torch.device) -> Tensor:
+    points = batched(net, tensor_of(given.values).detach(), "x").to(device=where, dtype=torch.float64)
+    if not len(points):
+        raise InputError("x holds no inputs")
+    return points
+
+
+def _note(found: dict[str, Any], given: Taken, spec: Specification | None) -> None:
+    """Writes into the columns what was wrong with inputs, or filled in, and what was to hold."""
+    for row, why in given.faults.items():
+        found["status"][row], found["message"][row] = "error", why
+    if given.imputed is not None:
+        found["imputed"] = torch.from_numpy(given.imputed).reshape(found["imputed"].shape)
     if spec is not None:
         stated = spec.cast(torch.float64, "cpu")
         found.update(spec_rows=stated.rows, spec_offset=stated.offset, spec_group=stated.group)
-    return _collect(found, net, shape_of, space if domain is not None else None, settings)
 
 
 def _what_stays(
@@ -216,21 +248,32 @@ def uncertified(
     region, solver = _chosen(*(told[name] for name in ("region", "solver", "delta", "precision", "batch", "reach")))
     x = batched(net, x, "x")
     refuse_uncovered(net, told["deployed"])
-    search = (told[name] for name in ("bounds", "margin", "delta", "precision", "deployed"))
-    settings = _settings(net, region, solver, *search)
+    measure_told = (told[name] for name in ("domain", "max_eps", "room_scale"))
+    measured = measure(net, x, region, net.about.table is not None, *measure_told)
+    settings = _settings(
+        net, region, solver, told["bounds"], told["margin"], told["delta"], told["precision"], told["deployed"],
+        measured.shares,
+    )  # fmt: skip
     budget = Budget.of(told["memory"], usable_device(told["device"]))
     margins_of(told["bounds"], told["margin"], budget)
     spent = _effort(told["effort"], told["bounds"], told["margin"], budget)
     space = space_of(net, x, *(told[name] for name in ("domain", "frozen", "importance", "max_eps")))
     check_proof_bytes(told["proof_bytes"])
-    has = parts_of(region, told["reach"], spent is not None) | ({"specification"} if group is not None else set())
+    has = parts_of(region, told["reach"], spent is not None) | _imputing(net)
+    has |= {"specification"} if group is not None else set()
     found = blank_rows(Certificates, sizes_of(net, group), x, has)
     found["message"] = [message] * len(x)
     if labels is not None:
         found["labels"] = labels
     if group is not None:
         found["spec_group"] = group
-    return _collect(found, net, region, space if told["domain"] is not None else None, settings)
+    return _collect(found, net, region, space if told["domain"] is not None else None, measured.scale, settings)
+
+
+def _imputing(net: Network) -> set[str]:
+    """The part of certificates that says what stands for missing values, where the network's table knows such."""
+    columns = () if net.about.table is None else net.about.table.columns
+    return {"imputed"} if any(column.fills for column in columns) else set()
 
 
 def _chosen(
@@ -269,13 +312,14 @@ def _effort(effort: str | int, bounds: str | BoundFunction, margin: str, budget:
 
 def _settings(
     net: Network, region: Region, solver: Solver, bounds: str | BoundFunction, margin: str, delta: float,
-    precision: str, deployed: str | None,
+    precision: str, deployed: str | None, shares: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """How certificates are found, as they state it."""
     return {
         "region": region.name, "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
-        "precision": precision, "p": name_of_norm(region.p), "deployed": deployed, "network_hash": network_hash(net),
+        "precision": precision, "p": name_of_norm(region.p), "deployed": deployed, "shares": shares,
+        "network_hash": network_hash(net),
     }  # fmt: skip
 
 
@@ -317,32 +361,12 @@ def _stamp(part: dict[str, Any], started: float) -> float:
     return now
 
 
-def _mean_shape(prior: Certificates, net: Network, region: Region) -> Tensor:
-    """The mean of earlier regions' extents as multiples of their uniform radii, `d`."""
-    if not isinstance(prior, Certificates):
-        raise InputError(f"prior must be Certificates of other inputs, got {type(prior).__name__}")
-    if prior.settings.get("network_hash") != network_hash(net):
-        raise InputError("prior is about another network; its regions say nothing about this one's")
-    if prior.settings.get("region") != region.name:
-        raise InputError(f"prior holds regions of shape {prior.settings.get('region')}, not {region.name}")
-    good = prior.certified & (prior.uniform > 0)
-    if not bool(good.any()):
-        raise InputError("prior holds no certificate")
-    if prior.lower is not None and prior.upper is not None:
-        down, up = (prior.x - prior.lower).flatten(1), (prior.upper - prior.x).flatten(1)
-    else:
-        shift, eps = (prior.center - prior.x).flatten(1), prior.eps.flatten(1)
-        shift = shift if prior.basis is None else shift @ prior.basis
-        down, up = (eps - shift).clamp_min(0), (eps + shift).clamp_min(0)
-    extents = region.theta(down, up)
-    return (extents[good] / prior.uniform[good][:, None]).mean(0)
-
-
 def _collect(
-    rows: dict[str, Any], net: Network, region: Region, space: Space | None, settings: dict[str, Any]
-) -> Certificates:
-    """Certificates from their columns per input; `space`: where a domain was given."""
-    once: dict[str, Any] = {}
+    rows: dict[str, Any], net: Network, region: Region, space: Space | None, scale: Tensor | None,
+    settings: dict[str, Any],
+) -> Certificates:  # fmt: skip
+    """Certificates from their columns per input; `space`: where a domain was given; `scale`: `n`."""
+    once: dict[str, Any] = {} if scale is None else {"scale": scale.reshape(net.input_shape)}
     if region.basis is not None:
         once["basis"] = region.basis.double().cpu()
     if space is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,24 +63,44 @@ def space_of(
     net: Network, points: Tensor, domain: Any = None, frozen: Any = None, importance: Any = None, max_eps: Any = None
 ) -> Space:
     """What `certify` was told, spread out over `points`, `b x *input_shape`."""
-    inf = float("inf")
-    if domain is not None and not (isinstance(domain, tuple | list) and len(domain) == 2):
-        raise InputError(f"domain must be a pair (lowest, highest), got {domain!r}")
-    low, high = domain if domain is not None else (-inf, inf)
-    lowest, highest = (spread(net, points, v, "domain").double() for v in (low, high))
+    low, high = _ends(domain)
+    lowest = spread(net, points, low, "domain", -torch.inf).double()
+    highest = spread(net, points, high, "domain", torch.inf).double()
     if not bool((lowest <= highest).all()):
         raise InputError("the domain's lowest value is above its highest (or NaN)")
-    caps = spread(net, points, inf if max_eps is None else max_eps, "max_eps").double()
+    caps = spread(net, points, torch.inf if max_eps is None else max_eps, "max_eps", torch.inf).double()
     if not bool((caps >= 0).all()):
         raise InputError("max_eps must not be negative or NaN")
-    fixed = spread(net, points, named(net, False if frozen is None else frozen), "frozen").bool()
+    fixed = spread(net, points, named(net, False if frozen is None else frozen), "frozen").bool() | held(net, points)
     free = ~fixed & (caps > 0) & (lowest < highest)
     if not bool(free.any(1).all()):
-        raise InputError("every feature is frozen: there is nothing to certify")
-    weight = spread(net, points, 1.0 if importance is None else importance, "importance").double()
+        table = net.about.table
+        why = "" if table is None or table.moves.all() else " (those of categories are held as they are)"
+        raise InputError(f"every feature is frozen{why}: there is nothing to certify")
+    weight = spread(net, points, 1.0 if importance is None else importance, "importance", 1.0).double()
     if not bool(((weight > 0) & weight.isfinite())[free].all()):
         raise InputError("importance must be positive and finite for every free feature")
     return Space(lowest, highest, caps, free, torch.where(free, weight, 0.0))
 
 
-__all__ = ["Space", "space_of"]
+def held(net: Network, points: Tensor) -> Tensor:
+    """Features that are codes of categories, and so do not move, `1 x n` booleans."""
+    table = net.about.table
+    moves = torch.ones(net.n_inputs, dtype=torch.bool) if table is None else torch.from_numpy(table.moves)
+    return ~moves[None].to(points.device)
+
+
+def _ends(domain: Any) -> tuple[Any, Any]:
+    """The lowest and the highest values, whatever they are."""
+    if domain is None:
+        return -torch.inf, torch.inf
+    pairs = domain.values() if isinstance(domain, Mapping) else [domain]
+    for pair in pairs:
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            raise InputError(f"domain must be a pair (lowest, highest), or a mapping from names to pairs; got {pair!r}")
+    if isinstance(domain, Mapping):
+        return {k: pair[0] for k, pair in domain.items()}, {k: pair[1] for k, pair in domain.items()}
+    return domain[0], domain[1]
+
+
+__all__ = ["Space", "held", "space_of"]

@@ -31,9 +31,9 @@ class Dataset:
     `domain`: (lowest, highest) valid value where that is known. `digest`: sha256 of the content, so that changed data
     are noticed. `ids`: what people call an input, by its index. `load`: the inputs at some indices, `b x *any shape`
     of as many values; NaN where an input cannot be read. `fault`: why an input cannot be read, None where it can be.
-    `labelled_by`: where the labels come from, in words. `instead`: what stands where a number should be, by input and
-    feature, with its place; None where that is not known. `own_numbers`: whether class numbers are the data's own;
-    else the labels are names, and were numbered along the alphabet, which says nothing about a network's outputs.
+    `labelled_by`: where the labels come from, in words. `imputed`: which entries of the inputs at some indices are what
+    a model takes for missing values, `b x n`; None where none is. `own_numbers`: whether class numbers are the data's
+    own; else the labels are names, and were numbered along the alphabet, which says nothing about a network's outputs.
     `notes`: what was done to the data that their user should know, in sentences.
     """
 
@@ -49,7 +49,7 @@ class Dataset:
     ids: Callable[[int], str] = str
     fault: Callable[[int], str | None] | None = None
     labelled_by: str | None = None
-    instead: Callable[[int, int], str | None] | None = None
+    imputed: Callable[[np.ndarray], np.ndarray] | None = None
     own_numbers: bool = True
     notes: tuple[str, ...] = ()
 
@@ -66,14 +66,13 @@ class Dataset:
         order, notes = places(names, self.features or (), self.name)
         if order == list(range(len(self.features or ()))):
             return self
-        picked, instead = Picked(self.load, tuple(order)), self.instead
         return replace(
             self,
             shape=self.shape if len(order) == math.prod(self.shape) else (len(order),),
             digest=digest({"data": self.digest, "features": list(names)}),
-            load=picked,
+            load=Picked(self.load, tuple(order)),
             features=tuple(names),
-            instead=None if instead is None else PickedEntry(instead, tuple(order)),
+            imputed=None if self.imputed is None else Picked(self.imputed, tuple(order)),
             notes=(*self.notes, *notes),
         )
 
@@ -86,15 +85,10 @@ class Dataset:
         found = self.fault(index) if self.fault is not None else None
         if found is not None:
             return found
-        shown = [self._named(index, int(k)) for k in bad[:_NAMED_AT_MOST]]
+        shown = [repr(self.features[k]) if self.features else str(k) for k in bad[:_NAMED_AT_MOST].tolist()]
         more = f" and {len(bad) - len(shown)} more" if len(bad) > len(shown) else ""
         kind = "feature" if len(bad) == 1 else "features"
         return f"no finite number in {kind} {', '.join(shown)}{more}"
-
-    def _named(self, index: int, feature: int) -> str:
-        name = repr(self.features[feature]) if self.features else str(feature)
-        found = None if self.instead is None else self.instead(index, feature)
-        return name if found is None else f"{name} ({found})"
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.shape)) if len(self.shape) != 1 else counted(self.shape[0], "feature")
@@ -127,17 +121,6 @@ class Picked:
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         return self.load(indices).reshape(len(indices), -1)[:, list(self.order)]
-
-
-@dataclass(frozen=True, eq=False)
-class PickedEntry:
-    """What stands where a number should be, of features in this order."""
-
-    instead: Callable[[int, int], str | None]
-    order: tuple[int, ...]
-
-    def __call__(self, index: int, feature: int) -> str | None:
-        return self.instead(index, self.order[feature])
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -10,6 +10,7 @@ from elbowroom.data.dataset import Dataset, Rows, seen_as
 from elbowroom.data.reading import hash_files
 from elbowroom.errors import InputError
 from elbowroom.files import digest
+from elbowroom.network.table import Table
 
 TABLES = (".csv", ".parquet", ".pq")
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
@@ -23,7 +24,7 @@ def open_data(
     feature_columns: Sequence[str] | None = None,
     input_shape: Sequence[int] | None = None,
     key: str | None = None,
-    features: Sequence[str] | None = None,
+    features: Sequence[str] | Table | None = None,
 ) -> Dataset:
     """Opens a data set.
 
@@ -39,7 +40,8 @@ def open_data(
         input_shape: How to see one input whose values come as a row, or the reverse.
         key: Of an .npz file, "inputs" or "inputs,labels": the names of its arrays, where these are not x and y, X and
             Y, inputs and labels, or data and target.
-        features: The names that a model has for its features, if it has some: of a table those columns are taken.
+        features: The names that a model has for its features, if it has some: of a table those columns are taken. Or
+            the table that it takes rows of (`network.about.table`), as which values are then read.
 
     Returns:
         The data set.

@@ -1,27 +1,31 @@
-"""Tables: CSV files, held in memory as numbers, and Parquet files, of which one row group at a time is in memory."""
+"""Tables: CSV and Parquet files, a row per input, of which the rows that are asked for are in memory."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from elbowroom.arguments.names import places
-from elbowroom.data.dataset import Dataset, Rows, number_labels, seen_as
-from elbowroom.data.reading import file_size, hash_files, one_line, refuse_bomb, require
+from elbowroom.arguments.encoding import Told, encode
+from elbowroom.arguments.names import nearest_of, places
+from elbowroom.arguments.values import NUMBER
+from elbowroom.data.dataset import Dataset, number_labels, seen_as
+from elbowroom.data.parquet import ParquetFile
+from elbowroom.data.reading import hash_files, one_line, require
+from elbowroom.data.spool import Spool
 from elbowroom.errors import InputError
 from elbowroom.files import digest
+from elbowroom.network.table import Column, Table
 
 LABEL_COLUMNS = ("label", "target", "class", "y")
 _INDEX_COLUMNS = ("", "__index_level_0__")  # what pandas calls the index it writes beside the data
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _BLOCK = 1 << 24  # bytes of a CSV file at a time; a row must fit
-_MOST_TEXTS = 10_000  # entries of a CSV file that are not numbers and are kept for messages
+_MOST_FAULTS = 10_000  # rows that cannot be taken, of which it is kept why
 
 
 def open_table(
@@ -29,27 +33,33 @@ def open_table(
     label_column: str | None,
     feature_columns: Sequence[str] | None,
     input_shape: Sequence[int] | None,
-    model_features: Sequence[str] | None = None,
+    model: Sequence[str] | Table | None = None,
 ) -> Dataset:
     """Inputs, a row each, `f` (or `input_shape`), with the names of their columns, and labels if there are any.
 
-    Entries that are missing or no numbers become NaN. `label_column`: by default the one column named label, target,
-    class or y, if there is exactly one beside the features; "" for no labels. `feature_columns`: by default all others.
-    `model_features`: the features as a model names them, which are found by these names and come in this order; other
-    columns are left out.
+    Entries that are missing or no numbers become NaN, and `Dataset.fault` says what stands there. `label_column`: by
+    default the one column named label, target, class or y, if there is exactly one beside the features; "" for no
+    labels. `feature_columns`: by default all others. `model`: the features as a model names them, which are found by
+    these names and come in this order, other columns being left out; or the table that it takes rows of, as which
+    values are then taken.
     """
+    table = model if isinstance(model, Table) else None
+    known = model.names if isinstance(model, Table) else model
     read = _read_csv if path.suffix.lower() == ".csv" else _read_parquet
-    columns, load, count, texts, instead = read(path, _Wanted(label_column, feature_columns, model_features))
-    label, features = columns.label, columns.features
-    if not count:
+    found = read(path, _Wanted(label_column, feature_columns, known, table))
+    columns, label = found.columns, found.columns.label
+    if not found.count:
         raise InputError(f"{path} has no rows")
+    features = columns.table.entries
     shape = seen_as((len(features),), input_shape, f"{path}")
-    labels, classes = (None, None) if texts is None else number_labels(texts, f"{path}: {label}")
-    content = digest({"table": hash_files([path]), "label": label, "features": features, "shape": shape})
+    labels, classes = (None, None) if found.texts is None else number_labels(found.texts, f"{path}: {label}")
+    content = {"table": hash_files([path]), "label": label, "features": columns.features, "shape": shape}
+    if table is not None:
+        content["read"] = repr(table)
     return Dataset(
-        path.name, shape, count, content, load, labels, classes, tuple(features),
-        labelled_by=None if label is None else f"column {label!r}", instead=instead, own_numbers=classes is None,
-        notes=columns.notes,
+        path.name, shape, found.count, digest(content), found.load, labels, classes, features,
+        labelled_by=None if label is None else f"column {label!r}", own_numbers=classes is None, fault=found.fault,
+        imputed=found.imputed, notes=(*columns.notes, *found.notes),
     )  # fmt: skip
 
 
@@ -60,14 +70,17 @@ class _Wanted:
     label_column: str | None
     feature_columns: Sequence[str] | None
     model_features: Sequence[str] | None
+    table: Table | None
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """The label's column, if any, the features' columns, and notes on how these were found."""
+    """The label's column, if any, the features' columns, as which table they are read, and notes on how these were
+    found."""
 
     label: str | None
     features: list[str]
+    table: Table
     notes: tuple[str, ...] = ()
 
 
@@ -81,7 +94,7 @@ def _choose(path: Path, names: list[str], wanted: _Wanted) -> _Columns:
     chosen = None if feature_columns is None else list(feature_columns)
     for name in [*(chosen or ()), *([label_column] if label_column else ())]:
         if name not in names:
-            raise InputError(f"{path} has no column {name!r}; it has {_shown(names)}")
+            raise InputError(f"{path} has no column {name!r}{nearest_of(name, names)}; it has {_shown(names)}")
     label = label_column or None
     if label_column is None:
         likely = [name for name in LABEL_COLUMNS if name in names and name not in (*(chosen or ()), *(known or ()))]
@@ -101,9 +114,15 @@ def _choose(path: Path, names: list[str], wanted: _Wanted) -> _Columns:
     if not chosen:
         raise InputError(f"{path} has no columns for features; it has {_shown(names)}")
     if known is None:
-        return _Columns(label, chosen)
+        return _Columns(label, chosen, _plain(chosen))
     order, notes = places(known, chosen, path.name)
-    return _Columns(label, [chosen[k] for k in order], notes)
+    features = [chosen[k] for k in order]
+    return _Columns(label, features, wanted.table or _plain(features), notes)
+
+
+def _plain(names: Sequence[str]) -> Table:
+    """Of numbers alone."""
+    return Table(tuple(Column(name) for name in names))
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -111,93 +130,134 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def _refuse_columns(path: Path, names: Sequence[str], found: str | None = None) -> None:
-    """`found`: what the first of these columns holds instead."""
+    """`found`: what was wrong about the first row."""
     if names:
-        seen = "" if found is None else f" ({found})" if len(names) == 1 else f" ({names[0]!r}: {found})"
+        seen = "" if found is None else f" ({found})"
         raise InputError(
             f"{path}: no numbers in the column{'s' * (len(names) > 1)} {_shown(names)}{seen}; features must be "
             "numbers: name the label by `label_column`, or the features by `feature_columns`"
         )
 
 
-# The columns, how to load rows, how many there are, the labels, what is not a number.
-Read = tuple[_Columns, Any, int, list[str | None] | None, "Texts | None"]
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """What was read: the columns, how to load rows, how many there are, the labels, why rows cannot be taken, which
+    entries are taken for missing ones (None where none is), and notes."""
+
+    columns: _Columns
+    load: Callable[[np.ndarray], np.ndarray]
+    count: int
+    texts: list[str | None] | None
+    fault: Callable[[int], str | None]
+    imputed: Callable[[np.ndarray], np.ndarray] | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Imputed:
+    """Which entries are taken for missing values, `b x n`, from which columns are, `b x c`."""
+
+    table: Table
+    filled: Callable[[np.ndarray], np.ndarray]
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        return np.repeat(self.filled(indices), [column.width for column in self.table.columns], axis=1)
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # CSV
 
 
-def _read_csv(path: Path, asked: _Wanted) -> Read:
+def _read_csv(path: Path, asked: _Wanted) -> _Read:
     """All entries are read as text, so that a label 007 keeps its zeros and one bad entry does not spoil a column."""
     pa, csv = _arrow("pyarrow"), _arrow("pyarrow.csv")
     reading = csv.ReadOptions(block_size=_BLOCK)
     parsing = csv.ParseOptions(newlines_in_values=True)
+    _refuse_empty(path)
     try:
         with csv.open_csv(path, reading, parsing) as file:
             names = list(file.schema.names)
-        if asked.model_features is None or not set(asked.model_features) <= set(names):
+        _refuse_other_separators(path, names)
+        named = (*(asked.model_features or ()), *(asked.feature_columns or ()))
+        if not named or not set(named) <= set(names):
             _refuse_numbers_as_names(path, names)
         found = _choose(path, names, asked)
         label, features = found.label, found.features
         wanted = features if label is None else [*features, label]
         converting = csv.ConvertOptions(column_types={name: pa.string() for name in wanted}, include_columns=wanted)
-        blocks: list[np.ndarray] = []
-        texts: list[str | None] = []
-        instead, first = Texts(), 0
+        rows = _Gathered(found.table)
         with csv.open_csv(path, reading, parsing, converting) as file:
             for batch in file:
-                columns = [_numbers(batch.column(k)) for k in range(len(features))]
-                blocks.append(np.stack(columns, axis=1))
-                instead.note(batch, blocks[-1], first)
-                first += batch.num_rows
-                if label is not None:
-                    texts += batch.column(len(features)).to_pylist()
+                rows.add(batch, label is not None)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is not a table of comma-separated values: {one_line(error)}") from None
-    values = np.concatenate([np.empty((0, len(features))), *blocks])
-    if len(values):
-        bad = np.flatnonzero(np.isnan(values).all(axis=0)).tolist()
-        _refuse_columns(path, [features[k] for k in bad], instead(0, bad[0]) if bad else None)
-    return found, Rows(values), len(values), None if label is None else texts, instead
+    rows.refuse_columns(path)
+    imputed = None if rows.filled is None else _Imputed(found.table, rows.filled.rows())
+    texts = None if label is None else rows.texts
+    return _Read(found, rows.values.rows(), rows.values.count, texts, rows.faults.get, imputed, rows.told.notes())
 
 
-@dataclass(eq=False)
-class Texts:
-    """Entries that are not numbers, by row and feature, the first ones of a file; called with both, says what is there
-    and in which row below the names of the columns, counted from 1."""
+class _Gathered:
+    """What is kept of a CSV file's blocks: numbers, which of them stand for missing values, labels, faults."""
 
-    found: dict[tuple[int, int], str | None] = field(default_factory=dict)
+    def __init__(self, table: Table) -> None:
+        fills = any(column.fills for column in table.columns)
+        self.table, self.told = table, Told(table)
+        self.values = Spool(table.width)
+        self.filled = Spool(len(table.columns), "bool") if fills else None
+        self.texts: list[str | None] = []
+        self.faults: dict[int, str] = {}
+        self._taken = np.zeros(len(table.columns), dtype=bool)
+        self._labels: dict[str, str] = {}  # one text for all that are the same
 
-    def note(self, batch: Any, values: np.ndarray, first: int) -> None:
-        """Keeps those of a block whose first row has the number `first`."""
-        for row, feature in np.argwhere(np.isnan(values))[: _MOST_TEXTS - len(self.found)].tolist():
-            self.found[first + row, feature] = batch.column(feature)[row].as_py()
+    def add(self, batch: Any, labelled: bool) -> None:
+        first = self.values.count
+        columns = [batch.column(k) for k in range(len(self.table.columns))]
+        found = encode(self.table, columns, lambda row: f"row {first + row + 1} below the header", written=True)
+        self.values.add(found.values)
+        if self.filled is not None:
+            self.filled.add(found.filled)
+        self.told.add(found)
+        self._taken |= ~found.refused.all(0)
+        for row, why in found.faults.items():
+            if len(self.faults) < _MOST_FAULTS:
+                self.faults[first + row] = why
+        if labelled:
+            for text in batch.column(len(columns)).to_pylist():
+                self.texts.append(None if text is None else self._labels.setdefault(text, text))
 
-    def __call__(self, row: int, feature: int) -> str | None:
-        if (row, feature) not in self.found:
-            return None
-        text = (self.found[row, feature] or "").strip()
-        what = repr(text[:40] + "..." * (len(text) > 40)) if text else "nothing"
-        return f"{what} in row {row + 1} below the header"
+    def refuse_columns(self, path: Path) -> None:
+        """Refuses columns of numbers of which not one could be taken."""
+        numbers = [k for k, column in enumerate(self.table.columns) if column.levels is None and not self._taken[k]]
+        if self.values.count:
+            _refuse_columns(path, [self.table.names[k] for k in numbers], self.faults.get(0))
 
 
-def _numbers(column: Any) -> np.ndarray:
-    """Text to float64, correctly rounded; NaN for what is not a number."""
-    compute = _arrow("pyarrow.compute")
-    text = compute.utf8_trim_whitespace(column)
-    numbers = compute.if_else(compute.match_substring_regex(text, _NUMBER), text, None)
-    parsed: np.ndarray = compute.cast(numbers, "float64").to_numpy(zero_copy_only=False)
-    return parsed
+def _refuse_empty(path: Path) -> None:
+    try:
+        with open(path, "rb") as file:
+            if not file.read(1 << 16).strip(b"\xef\xbb\xbf\r\n\t "):
+                raise InputError(f"{path} is empty: not even names of columns are in it")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _refuse_other_separators(path: Path, names: list[str]) -> None:
+    for mark, called in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if len(names) == 1 and mark in names[0]:
+            raise InputError(
+                f"{path}: the first row, {names[0][:80]!r}, has no commas but {called}; a table of values with commas "
+                f"between them is needed (pandas.read_csv(..., sep={mark!r}) reads such a file, to_csv writes one)"
+            )
 
 
 def _refuse_numbers_as_names(path: Path, names: list[str]) -> None:
     """A file without a row of names would lose its first row. Columns simply counted are names that pandas gives."""
-    if not all(re.match(_NUMBER, name.strip(), re.ASCII) for name in names):
-        return
-    if names not in [[str(k + start) for k in range(len(names))] for start in (0, 1)]:
+    numbers = [name for name in names if re.match(NUMBER, name.strip(), re.ASCII)]
+    counted = [[str(k + start) for k in range(len(numbers))] for start in (0, 1)]
+    if 2 * len(numbers) >= len(names) and numbers not in counted:
         raise InputError(f"{path}: the first row must name the columns; it holds {_shown(names)}")
 
 
@@ -205,90 +265,18 @@ def _refuse_numbers_as_names(path: Path, names: list[str]) -> None:
 # Parquet
 
 
-@dataclass(eq=False)
-class ParquetRows:
-    """Rows of a Parquet file's columns; remembers the row group it read last."""
-
-    path: Path
-    features: list[str]
-    rows: list[int]  # of every row group
-    _last: tuple[int, np.ndarray] | None = field(default=None, repr=False)
-
-    def __call__(self, indices: np.ndarray) -> np.ndarray:
-        starts = np.cumsum([0, *self.rows])
-        groups = np.searchsorted(starts, indices, side="right") - 1
-        found = np.empty((len(indices), len(self.features)))
-        for group in np.unique(groups).tolist():
-            here = groups == group
-            found[here] = self._group(group)[indices[here] - starts[group]]
-        return found
-
-    def _group(self, group: int) -> np.ndarray:
-        if self._last is None or self._last[0] != group:
-            self._last = None  # not two in memory
-            table = _read_columns(self.path, [group], self.features, self.rows[group])
-            values = np.empty((table.num_rows, len(self.features)))
-            for k, column in enumerate(table.columns):
-                values[:, k] = _decoded(column).cast("float64", safe=False).to_numpy()
-            self._last = group, values
-        return self._last[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": None}
-
-
-def _read_parquet(path: Path, asked: _Wanted) -> Read:
-    pa, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
-    file_size(path)
-    try:
-        with parquet.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            names = list(schema.names)
-            rows = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
-            stated = file.metadata.num_rows
-    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
-        raise InputError(f"{path} is damaged, or no Parquet file: {one_line(error)}") from None
-    if min(rows, default=0) < 0 or sum(rows) != stated:
-        raise InputError(f"{path} is damaged: its row groups have {rows} rows, {stated} in all")
-    found = _choose(path, names, asked)
-    label, features = found.label, found.features
-    types = pa.types
-
-    def is_number(kind: Any) -> bool:
-        kind = kind.value_type if types.is_dictionary(kind) else kind
-        return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean))
-
-    _refuse_columns(path, [name for name in features if not is_number(schema.field(name).type)])
-    refuse_bomb(path, max(rows, default=0) * len(features) * 8, "write it with smaller row groups")
-    refuse_bomb(path, stated * 8, "write it in several files")
-    texts = None
-    if label is not None:
-        column = _decoded(_read_columns(path, range(len(rows)), [label], stated).column(0))
-        if types.is_nested(column.type):
-            raise InputError(f"{path}: the column {label!r} holds {column.type}, not labels")
-        texts = [None if value is None else str(value) for value in column.to_pylist()]
-    return found, ParquetRows(path, features, rows), stated, texts, None
-
-
-def _read_columns(path: Path, groups: Sequence[int], names: list[str], rows: int) -> Any:
-    """A table of these columns, in this order."""
-    pa, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
-    try:
-        with parquet.ParquetFile(path) as file:
-            table = file.read_row_groups(list(groups), columns=names)
-        table.validate(full=True)
-        table = table.select(names)
-    except (pa.ArrowException, OSError, ValueError, OverflowError, KeyError, MemoryError) as error:
-        raise InputError(f"{path} cannot be read: {one_line(error)}") from None
-    if table.num_rows != rows:
-        raise InputError(f"{path} is damaged: {table.num_rows} rows where its footer states {rows}")
-    return table
-
-
-def _decoded(column: Any) -> Any:
-    """A dictionary-encoded column as plain values."""
-    is_dictionary = _arrow("pyarrow").types.is_dictionary(column.type)
-    return column.cast(column.type.value_type) if is_dictionary else column
+def _read_parquet(path: Path, asked: _Wanted) -> _Read:
+    file = ParquetFile.open(path)
+    found = _choose(path, list(file.schema.names), asked)
+    fills = [column.fills for column in found.table.columns]
+    numbers = [n for n, c, fill in zip(found.features, found.table.columns, fills) if c.levels is None and not fill]
+    _refuse_columns(path, file.without_numbers(numbers))
+    rows = file.rows_of(found.table, found.features)
+    texts = None if found.label is None else file.texts(found.label)
+    replaced = any(fills) or any(column.unknown is not None for column in found.table.columns)
+    notes = rows.told().notes() if replaced else ()
+    imputed = _Imputed(found.table, rows.filled) if any(fills) else None
+    return _Read(found, rows, sum(file.rows), texts, rows.fault, imputed, notes)
 
 
 def _arrow(module: str) -> Any:

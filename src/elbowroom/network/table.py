@@ -60,6 +60,11 @@ class Column:
         return 1 if self.levels is None else len(self.codes[0])
 
     @property
+    def fills(self) -> bool:
+        """Whether something is taken where a value is missing."""
+        return not _is_nan(self.missing)
+
+    @property
     def entries(self) -> tuple[str, ...]:
         """What these entries are called: a one-hot one by its level."""
         if self.levels is None or self.width == 1:

@@ -40,6 +40,11 @@ def matched(net: Network, data: Dataset, settings: Settings) -> tuple[Network, D
 def _columns(net: Network, data: Dataset, settings: Settings) -> tuple[Network, Dataset]:
     if data.features is None:
         return net, data
+    if net.about.table is not None and not set(net.about.features or ()) <= set(data.features):
+        raise InputError(
+            f"the network takes rows of a table, whose values have to be read as it takes them: open {data.name} with "
+            "`open_data(..., features=network.about.table)`"
+        )
     if net.about.features is not None:
         return net, data.with_features(net.about.features)
     if len(data.features) != net.n_inputs:

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from elbowroom.arguments.axes import looks_channels_last
+from elbowroom.arguments.features import feature_titles
 from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
-from elbowroom.network.graph import Network
 from elbowroom.runs.summary import HALF_WIDTH, extent_of
 
 # What `one_input` has that no proof covers.
@@ -50,7 +49,7 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
     assert net is not None
     eps, capped = certs.eps[row].flatten().tolist(), certs.capped[row].flatten().tolist()
     x, ends = _coordinates(certs, row)
-    names = feature_names(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
+    names = feature_titles(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
     label = int(certs.labels[row])
     features = []
     order = sorted(range(len(eps)), key=lambda k: (eps[k] == 0, eps[k]))  # frozen features last
@@ -109,21 +108,3 @@ def _coordinates(certs: Certificates, row: int) -> tuple[list[float], tuple[list
     # Rounded inwards: a sum is within half a unit of its last place.
     lower, upper = torch.nextafter(center - eps, center), torch.nextafter(center + eps, center)
     return x.tolist(), (lower.tolist(), upper.tolist())
-
-
-def feature_names(net: Network) -> list[str]:
-    """What features are called: by the model or the data, else by their place."""
-    if net.about.features:
-        return list(net.about.features)
-    shape = net.input_shape
-    if looks_channels_last(shape):
-        rows, columns, channels = shape
-        tail = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]
-        return [f"{c}row {i}, column {j}" for i in range(rows) for j in range(columns) for c in tail]
-    if len(shape) == 3:
-        channels, rows, columns = shape
-        lead = [f"channel {c}, " for c in range(channels)] if channels > 1 else [""]
-        return [f"{c}row {i}, column {j}" for c in lead for i in range(rows) for j in range(columns)]
-    if len(shape) == 2:
-        return [f"row {i}, column {j}" for i in range(shape[0]) for j in range(shape[1])]
-    return [f"feature {k}" for k in range(net.n_inputs)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from elbowroom.data.sources import TABLES, open_data
 from elbowroom.errors import InputError, ShapeError
 from elbowroom.network.file import load_network
 from elbowroom.network.graph import Network
+from elbowroom.network.table import Table
 from elbowroom.readers.load import feature_names_of, load
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.stored import stored_settings
@@ -46,19 +47,32 @@ def opened(settings: Settings, run: Path | None = None) -> tuple[Network, Datase
     data."""
     if run is not None:
         net = load_network(run / NETWORK)
-        return net, _data(settings, net)
-    data = _data(settings, settings.model)
+        return net, _data(settings, net.about.table or net.about.features)
+    assert settings.data is not None
+    if Path(settings.data).suffix.lower() in TABLES:
+        first = _without_data(settings)
+        if first is not None and first.about.table is not None:  # which says what values of the data mean
+            return first, _data(settings, first.about.table)
+    data = _data(settings, feature_names_of(settings.model, settings.trust_pickle))
     return _network(settings, data), data
 
 
-def _data(settings: Settings, model: Any) -> Dataset:
-    """`model`: whose features are looked for in a table, by name."""
+def _without_data(settings: Settings) -> Network | None:
+    """The network of a model that knows itself what it takes; None where data have to say so."""
+    try:
+        return load(settings.model, **settings.reading(), trust_pickle=settings.trust_pickle)
+    except InputError:  # also of what is wrong with the model, which is said when it is read again
+        return None
+
+
+def _data(settings: Settings, features: Sequence[str] | Table | None) -> Dataset:
+    """`features`: those of the model, which are looked for in a table, by name."""
     assert settings.data is not None
     is_table = Path(settings.data).suffix.lower() in TABLES
     return open_data(
         settings.data, settings.data_dir, label_column=settings.label_column,
         feature_columns=settings.feature_columns, input_shape=settings.input_shape, key=settings.key,
-        features=feature_names_of(model, settings.trust_pickle) if is_table else None,
+        features=features if is_table else None,
     )  # fmt: skip
 
 

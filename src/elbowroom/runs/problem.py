@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from elbowroom.arguments.features import known_names, numbers_of
 from elbowroom.errors import InputError
 from elbowroom.machine.device import usable_device
 from elbowroom.network.graph import Network
 from elbowroom.runs.settings import Settings
-from elbowroom.runs.values import ALL, FROM_DATA, nearest
+from elbowroom.runs.values import ALL, FROM_DATA, OBSERVED, nearest
 from elbowroom.search.regions.registry import region_named
 from elbowroom.search.solvers.driver import Solver
 from elbowroom.search.solvers.registry import solver_class
@@ -25,7 +26,7 @@ _NAMED_AT_MOST = 10
 
 def resolve(settings: Settings, net: Network, domain: tuple[float, float] | None) -> Settings:
     """The same settings with every feature known by its number, the data set's `domain` where it was asked for, and
-    the task that follows from the claim."""
+    the task that follows from the claim. A domain that is the data's range stays so: see `elbowroom.runs.ranges`."""
     settings = settings.settled()
     found = settings.domain
     if found == FROM_DATA:
@@ -38,7 +39,8 @@ def resolve(settings: Settings, net: Network, domain: tuple[float, float] | None
     return dataclasses.replace(
         settings,
         frozen=frozen,
-        domain=_by_number(found, net, "domain"),
+        domain=found if found == OBSERVED else _by_number(found, net, "domain"),
+        room_scale=_by_number(settings.room_scale, net, "room_scale"),
         max_eps=_by_number(settings.max_eps, net, "max_eps"),
         importance=_by_number(settings.importance, net, "importance"),
     )
@@ -74,6 +76,7 @@ def arguments(settings: Settings, net: Network) -> dict[str, Any]:
         "memory": settings.memory,
         "batch": settings.batch,
         "device": device_of(settings),
+        "room_scale": None if settings.room_scale is None else _spread(settings.room_scale, 0.0, net),
     }
 
 
@@ -119,13 +122,14 @@ def _by_number(table: Mapping[str, Any] | None, net: Network, setting: str) -> d
 
 
 def _features(text: str, net: Network, setting: str) -> list[int]:
-    """The numbers of the features that a text names: one by its name, or numbers and names such as "0-9,17,age"."""
-    names, count = net.about.features or (), net.n_inputs
+    """The numbers of the features that a text names: one by its name (of a table's column of categories, all its
+    entries), or numbers and names such as "0-9,17,age"."""
+    names, count = known_names(net), net.n_inputs
     if text in names:
-        at = names.index(text)
-        if text.isdecimal() and int(text) < count and int(text) != at:
-            raise InputError(f"{setting}: {text!r} is the name of feature {at} and the number of another one")
-        return [at]
+        found = numbers_of(net, text)
+        if text.isdecimal() and int(text) < count and [int(text)] != found:
+            raise InputError(f"{setting}: {text!r} is the name of feature {found[0]} and the number of another one")
+        return found
     if "," in text:
         return [k for part in text.split(",") for k in _features(part.strip(), net, setting)]
     match = re.fullmatch(r"([0-9]{1,15})(?:-([0-9]{1,15}))?", text)

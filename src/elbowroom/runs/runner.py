@@ -29,6 +29,7 @@ from elbowroom.runs.engines.choice import Engine, engine_for, engine_of
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.matching import matched
 from elbowroom.runs.problem import device_of, resolve
+from elbowroom.runs.ranges import ranged
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.sharing import shared, threads_each
 from elbowroom.runs.stored import stored_settings
@@ -143,12 +144,9 @@ def run_dataset(
         >>> run_dataset(net, open_data("digits"), "run", Settings(limit=100))
     """
     net, data, told = matched(net, data, settings or Settings())
-    if tuple(data.shape) != net.input_shape:
-        hint = (
-            f"; er.load(net, input_shape={data.shape}) takes these" if channels_of(data.shape, net.input_shape) else ""
-        )
-        raise InputError(f"{data.name} has inputs of shape {data.shape}, but the network takes {net.input_shape}{hint}")
-    asked = resolve(told, net, data.domain)
+    _must_fit(net, data)
+    asked, notes = ranged(resolve(told, net, data.domain), net, data)
+    data = dataclasses.replace(data, notes=(*data.notes, *notes))
     rows = _selection(data, asked)
     net.must_agree(_first_inputs(data, rows))
     with engine_of(shared(asked, net, len(rows)) if sharing else asked) as (chosen, there):
@@ -195,6 +193,14 @@ def run_dataset(
 # --- which inputs
 
 
+def _must_fit(net: Network, data: Dataset) -> None:
+    if tuple(data.shape) != net.input_shape:
+        hint = (
+            f"; er.load(net, input_shape={data.shape}) takes these" if channels_of(data.shape, net.input_shape) else ""
+        )
+        raise InputError(f"{data.name} has inputs of shape {data.shape}, but the network takes {net.input_shape}{hint}")
+
+
 def _selection(data: Dataset, settings: Settings) -> np.ndarray:
     if not settings.shuffle:
         return select(data, settings.limit, settings.offset, settings.indices, settings.classes)
@@ -232,7 +238,8 @@ def _read(number: int, data: Dataset, index: np.ndarray, settings: Settings) -> 
             faults[k] = unread
         else:
             troubles[k] = data.trouble(int(index[k])) or ""
-    return Part(number, index, x, _labels(data, index, settings), faults, troubles)
+    imputed = None if data.imputed is None else data.imputed(index).reshape(x.shape)
+    return Part(number, index, x, _labels(data, index, settings), faults, troubles, imputed)
 
 
 def _first_inputs(data: Dataset, rows: np.ndarray) -> torch.Tensor:
@@ -277,8 +284,8 @@ def _plan(data: Dataset, settings: Settings, rows: np.ndarray, part_rows: int) -
         "labels": _sha256(np.empty(0) if labels is None else labels), "kept": kept,
     }  # fmt: skip
     numbers = rows.tolist()
-    ids = [data.ids(k) for k in numbers]
-    tell = sum(map(len, ids)) <= _MOST_IDS and ids != [str(k) for k in numbers]
+    ids = [] if data.ids is str else [data.ids(k) for k in numbers]
+    tell = bool(ids) and sum(map(len, ids)) <= _MOST_IDS and ids != [str(k) for k in numbers]
     return Plan(len(rows), part_rows, about, settings.stored(), ids if tell else None)
 
 

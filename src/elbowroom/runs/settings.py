@@ -180,12 +180,14 @@ class Settings:
     )  # fmt: skip
     domain: Any = option(
         values.domain,
-        "Valid values: LOW,HIGH for all features, FEATURE=LOW,HIGH for one (repeat the flag), or data: the data's.",
+        "Valid values: LOW,HIGH for all features, FEATURE=LOW,HIGH for one (repeat the flag); data: what the data set "
+        "states; observed: the range in which all its inputs lie.",
         panel=WHAT, kind=CLAIM, metavar="RANGE", many=True,
     )  # fmt: skip
     max_eps: dict[str, float] | None = option(
         values.by_feature(values.not_negative),
-        "Largest extent: a number, or FEATURE=NUMBER (repeat); default: the domain, or 1000 uniform radii.",
+        "Largest extent: a number, or FEATURE=NUMBER (repeat); default: the domain, else of a table the width of each "
+        "feature's range in it, else 1000 uniform radii.",
         panel=WHAT, kind=CLAIM, metavar="LIMIT", many=True,
     )  # fmt: skip
     frozen: list[str] | None = option(
@@ -195,6 +197,12 @@ class Settings:
     importance: dict[str, float] | None = option(
         values.by_feature(values.positive), "How much the room of a feature counts; default: 1 (repeat).",
         panel=WHAT, kind=CLAIM, metavar="FEATURE=WEIGHT", many=True,
+    )  # fmt: skip
+    room_scale: dict[str, float] | None = option(
+        values.by_feature(values.not_negative),
+        "What the room of a feature is a share of (repeat); default: the width of its domain, of a table else that of "
+        "its range in it.",
+        panel=WHAT, kind=CLAIM, metavar="FEATURE=WIDTH", many=True,
     )  # fmt: skip
     deployed: str | None = option(
         values.one_of("float32"), "{choices}: certify also the network as executed in float32.", panel=WHAT, kind=CLAIM

@@ -161,7 +161,9 @@ def cap_in_words(settings: dict[str, Any] | None) -> str:
         return "not stated"
     found = []
     limits, domain = settings.get("max_eps"), settings.get("domain")
-    if isinstance(limits, dict):
+    if isinstance(limits, dict) and limits == settings.get("room_scale") and domain is None:
+        found.append("the width of each feature's range in the data")
+    elif isinstance(limits, dict):
         found.append(f"max_eps {_values(limits)}")
     if isinstance(domain, dict):
         ends = {k: f"[{_end(v[0], '-')}, {_end(v[1], '')}]" for k, v in domain.items()}

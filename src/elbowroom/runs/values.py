@@ -15,6 +15,7 @@ from typing import Any
 
 ALL = "*"  # in tables of features: every feature that is not named
 FROM_DATA = "data"  # a domain: the data set's own
+OBSERVED = "observed"  # a domain: the range in which the data lie
 
 
 class Wrong(Exception):
@@ -235,8 +236,9 @@ def ends(value: Any) -> list[float | None]:
 
 
 def domain(value: Any) -> str | dict[str, Any]:
-    if value in (FROM_DATA, [FROM_DATA]):
-        return FROM_DATA
+    for word in (FROM_DATA, OBSERVED):
+        if value in (word, [word]):
+            return word
     if isinstance(value, list) and not any(isinstance(item, str) for item in value):
         return {ALL: ends(value)}
     return by_feature(ends)(value)

@@ -68,7 +68,8 @@ class Found:
 
 @dataclass
 class Search:
-    """How regions are looked for: the same for all batches. `prior`: `d`, extents per unit of the uniform radius."""
+    """How regions are looked for: the same for all batches. `prior`: `d`, extents per unit of the uniform radius.
+    `scale`: where the uniform region is to have the same share of it in every feature, `n`, 0 where it is not known."""
 
     net: Network
     region: Region
@@ -76,6 +77,7 @@ class Search:
     solver: Solver
     delta: float
     prior: Tensor | None = None
+    scale: Tensor | None = None
 
     def place(self, inputs: Inputs, cap: Tensor, dtype: torch.dtype) -> Placed:
         """The shape around the inputs, with these caps, `b x n`."""
@@ -85,13 +87,15 @@ class Search:
     def caps(self, inputs: Inputs, radius: Tensor, scale: Tensor) -> Tensor:
         """How far features may reach, `b x n`, by the space or by the uniform radius, `b`; `scale`: `b x n`."""
         own = self.region.binding(inputs.space).farthest()
-        reach = CAP * (radius[:, None] * scale.amax(1, keepdim=True)).double()
+        if self.scale is None:
+            scale = scale.amax(1, keepdim=True)
+        reach = CAP * (radius[:, None] * scale).double()
         return torch.where(own.isfinite(), own, reach)
 
     def around(self, inputs: Inputs, theta: Tensor, radius: Tensor) -> Found:
         """Regions that were found before, `b x d`, with their uniform radii, `b`, in float64."""
         shape = self.place(inputs, torch.ones_like(inputs.x), torch.float64)
-        scale = self.region.scale(shape)
+        scale = self._direction(shape)
         cap = self.caps(inputs, radius, scale)
         uniform = self.place(inputs, cap, torch.float64).uniform(radius, scale)
         return Found(theta, uniform, radius, cap, [""] * len(theta))
@@ -112,15 +116,20 @@ class Search:
             return self.evaluate(net, sets, rounded.part(at)) - self.delta
 
         # The uniform radius first: it is the baseline, the start, and what caps are measured in.
-        length = self._length(inputs)
+        least, slope = self._linear(inputs)
+        length = _length(least, slope)
         size = torch.maximum(inputs.x.abs().amax(1), length).clamp_min(_LEAST_SIZE)[:, None]
         own = self.region.binding(inputs.space).farthest()
         cap = torch.where(own.isfinite(), own, _FARTHEST * size)
         problem = Problem(self.place(inputs, cap, dtype), margins, rows, at_input, work)
-        scale = self.region.scale(problem.region)
-        guess = 0.02 * inputs.x.abs().mean(1).clamp_min(_LEAST_SIZE)
+        scale = self._direction(problem.region)
+        if self.scale is None:
+            guess = 0.02 * inputs.x.abs().mean(1).clamp_min(_LEAST_SIZE) / scale.amax(1)
+            length = length / scale.amax(1)
+        else:  # radii are shares
+            guess, length = torch.full_like(length, 0.02), _length(least, slope * scale)
         guess = torch.where(length > 0, torch.minimum(torch.maximum(guess, 1e-3 * length), length), guess)
-        radius = uniform_radius(problem, scale, guess.to(dtype) / scale.amax(1))
+        radius = uniform_radius(problem, scale, guess.to(dtype))
         cap = self.caps(inputs, radius, scale)
         problem = Problem(self.place(inputs, cap, dtype), margins, rows, at_input, work)
         uniform = problem.region.uniform(radius, scale)
@@ -136,17 +145,20 @@ class Search:
                 ended[k] = why
         return Found(theta.double(), uniform.double(), radius.double(), cap, ended), problem
 
-    def _length(self, inputs: Inputs) -> Tensor:
-        """How far all features could move if the margins were linear, `b`: a scale for the search, which inputs alone
-        need not have (an input of zeros does not say in which units). Zero where it is unknown."""
+    def _direction(self, placed: Placed) -> Tensor:
+        """The direction, `b x n`, along which the uniform region grows."""
+        found = self.region.scale(placed)
+        return found if self.scale is None else found * torch.where(self.scale > 0, self.scale, 1.0).to(found)
+
+    def _linear(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """The least margins, `b`, and the sizes of their derivatives by the inputs, `b x n`."""
         points = inputs.points.clone().requires_grad_()
         outputs = self.net.cast(torch.float64, points.device).values(points)[-1]
         least = inputs.spec.margins(outputs).amin(1)
         if not least.requires_grad:  # nothing depends on the input
-            return torch.zeros_like(least)
+            return least, torch.zeros_like(inputs.x)
         (slope,) = torch.autograd.grad(least.sum(), points)
-        length = (least.detach() - self.delta) / slope.flatten(1).abs().sum(1)
-        return torch.nan_to_num(length, nan=0.0, posinf=0.0).clamp(0, _MOST_SIZE)
+        return least.detach() - self.delta, slope.flatten(1).abs()
 
     def is_blurred(self, inputs: Inputs, dtype: torch.dtype) -> Tensor:
         """Where `dtype`, float32, does not do at the input itself, `b`: its rounding may be a good part of a margin, or
@@ -159,6 +171,13 @@ class Search:
         error = 8 * (seen - exact).abs() + _ROUNDINGS * spec.reduce(added)
         small = torch.stack([v.flatten(1).abs().amax(1) for v in values]).amax(0) <= _LARGE
         return ~((error <= BLUR * (exact - self.delta)).all(1) & small)
+
+
+def _length(least: Tensor, slope: Tensor) -> Tensor:
+    """How far all features could move if the margins were linear, `b`: a scale for the search, which inputs alone
+    need not have (an input of zeros does not say in which units). Zero where it is unknown."""
+    length = least / slope.sum(1)
+    return torch.nan_to_num(length, nan=0.0, posinf=0.0).clamp(0, _MOST_SIZE)
 
 
 def positions(rows: Tensor, index: Tensor) -> Tensor:

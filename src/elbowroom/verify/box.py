@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.graph import Network
+from elbowroom.readers.given import network_for
 from elbowroom.search.bounds.methods import check_margin, method_named
 from elbowroom.verify.counterexample import Counterexample, confirm
 from elbowroom.verify.decide import Decision, most_leaves
@@ -55,9 +57,9 @@ def check_effort(leaves: int | None, seconds: float | None, name: str = "leaves"
 
 @in_own_modes
 def verify(
-    net: Network,
-    lower: Array,
-    upper: Array,
+    net: Network | Any,
+    lower: Array | Any,
+    upper: Array | Any,
     labels: Array | None = None,
     *,
     spec: Specification | None = None,
@@ -73,7 +75,7 @@ def verify(
     counterexamples are looked for.
 
     Args:
-        net: The network, see `load`.
+        net: The network, see `load`; or a model that `load` reads as it is, as in `certify`.
         lower: The lower corners, `b x *input_shape` or `*input_shape`, or a data frame.
         upper: The upper corners, likewise.
         labels: The decision to prove, as numbers of outputs or names of classes; default, what the network decides at
@@ -97,6 +99,7 @@ def verify(
     method_named(method)
     check_margin(margin)
     check_effort(leaves, seconds)
+    net = network_for(net, lower)
     low, high = corners_of(net, lower, upper, torch.float64)
     net.must_agree(torch.cat([low[:1] / 2 + high[:1] / 2, low[:1], high[:1]]))
     chosen: Tensor | None = None

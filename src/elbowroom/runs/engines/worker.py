@@ -33,7 +33,8 @@ from elbowroom.verify.box import verify
 class Part:
     """Inputs that are certified together: `index`, their numbers in the data set, `b`; `x`: `b x *input_shape`,
     float64; `labels`: `b`, or None where the network's own decision is to stay. `faults`: why some rows, by
-    number in the part, could not be read; `troubles`: why some hold values that are not finite."""
+    number in the part, could not be read; `troubles`: why some hold values that are not finite; `imputed`: which
+    entries are what the model takes for missing values, as `x`, or None where none is."""
 
     number: int
     index: np.ndarray
@@ -41,6 +42,7 @@ class Part:
     labels: np.ndarray | None
     faults: dict[int, str]
     troubles: dict[int, str]
+    imputed: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -86,6 +88,8 @@ class Worker:
             message[k] = why
         for k, why in part.faults.items():
             status[k], message[k] = "error", why
+        if certs.imputed is not None and part.imputed is not None:
+            certs = replace(certs, imputed=torch.from_numpy(part.imputed))
         return replace(
             certs, status=tuple(status), message=tuple(message), index=torch.from_numpy(part.index.astype(np.int64))
         )

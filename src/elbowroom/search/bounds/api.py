@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from elbowroom.arguments.tensors import Array
 from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes, recordable
 from elbowroom.network.graph import Network
+from elbowroom.readers.given import network_for
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.bounds.propagate import Propagation
 from elbowroom.search.memory import Budget
@@ -46,9 +48,9 @@ class Bounds:
 
 @in_own_modes
 def bounds(
-    net: Network,
-    lower: Array | InputSet,
-    upper: Array | None = None,
+    net: Network | Any,
+    lower: Array | InputSet | Any,
+    upper: Array | Any | None = None,
     method: str = "combined",
     memory: int | str | None = None,
 ) -> Bounds:
@@ -58,7 +60,7 @@ def bounds(
     in real arithmetic; floating point may move them by rounding.
 
     Args:
-        net: The network, see `load`.
+        net: The network, see `load`; or a model that `load` reads as it is, as in `certify`.
         lower: The lower corners, `b x *input_shape` or `*input_shape`, or a data frame, whose columns are matched by
             name with the network's features; or one `InputSet` (balls, rotated boxes) in place of both corners.
         upper: The upper corners, likewise.
@@ -77,6 +79,7 @@ def bounds(
         >>> list(out.layers)                # the names of the layers, in order
     """
     chosen = method_named(method)
+    net = network_for(net, lower.center if isinstance(lower, InputSet) else lower)
     inputs = set_of(net, lower) if isinstance(lower, InputSet) else box_of(net, lower, upper)
     work = net.cast(inputs.center.dtype, inputs.center.device)
     found = Propagation(work, inputs, chosen, Budget.of(memory, inputs.center.device))

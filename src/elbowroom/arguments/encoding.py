@@ -1,0 +1,332 @@
+"""Values of a table's columns as the numbers that a network takes for them, and back.
+
+Nothing is guessed. A text is one of a column's categories where it is the same text, a number where it is the same
+number. What a model fills in for a missing value, and values for which it has no category of their own, are taken as
+the model takes them, and said (`Encoded.filled`, `Encoded.strange`); all else is NaN, with a sentence that says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from elbowroom.arguments.values import (
+    NUMBER,
+    array_of,
+    holds_text,
+    identity,
+    is_arrow,
+    is_missing,
+    parsed,
+    shown,
+)
+from elbowroom.errors import InputError
+from elbowroom.network.levels import is_strange, levels_of
+from elbowroom.network.table import Code, Column, Level, Table, key_of
+
+# What stands in a file of text for a missing value: pandas and Arrow both read these so.
+MISSING = frozenset(
+    ["", "NA", "N/A", "n/a", "#N/A", "#NA", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "<NA>"]
+)
+_TRUTH = {"True": True, "true": True, "TRUE": True, "False": False, "false": False, "FALSE": False}
+_MOST_FAULTS = 10_000  # sentences that are kept; rows beyond have NaN without one
+_LEVELS_SHOWN = 5
+
+# What a value is, if it is no code: missing, none of the levels, or no number.
+_NOTHING, _STRANGE, _NO_NUMBER, _INFINITE = "missing", "strange", "no number", "infinite"
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Rows of a table as inputs of a network.
+
+    `values`: `b x n`, float64, NaN where a value could not be taken. `faults`: why, in words, by row, with the value
+    and the column; of the first rows only where there are many. `refused`: which values could not be taken. `filled`:
+    which were missing, and are what the model takes for them. `strange`: which are none of the levels, and have the
+    code that the model gives to all such. These three are `b x c`, by column. `examples`: the first strange value of a
+    column, by its number.
+    """
+
+    values: np.ndarray
+    faults: dict[int, str]
+    refused: np.ndarray
+    filled: np.ndarray
+    strange: np.ndarray
+    examples: dict[int, str]
+
+
+@dataclass(eq=False)
+class Told:
+    """Counts, over all rows of some data, of values that were taken as something else than what stands there."""
+
+    table: Table
+    filled: dict[int, int] = field(default_factory=dict)
+    strange: dict[int, int] = field(default_factory=dict)
+    examples: dict[int, str] = field(default_factory=dict)
+
+    def add(self, found: Encoded) -> None:
+        """Counts those of some rows as well."""
+        for counts, marks in ((self.filled, found.filled), (self.strange, found.strange)):
+            for k, count in enumerate(marks.sum(0).tolist()):
+                counts[k] = counts.get(k, 0) + count
+        self.examples = {**found.examples, **self.examples}
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about them, for people."""
+        found = []
+        for k, column in enumerate(self.table.columns):
+            if self.filled.get(k):
+                taken = "the category of its own" if column.missing is None else shown(column.missing)
+                found.append(
+                    f"the value of {column.name!r} is missing in {_rows(self.filled[k])}, for which the model takes "
+                    f"{taken}"
+                )
+            if self.strange.get(k):
+                found.append(
+                    f"the value of {column.name!r} is none of its levels in {_rows(self.strange[k])} (the first: "
+                    f"{self.examples[k]}), which the model takes all alike"
+                )
+        return tuple(found)
+
+
+def encode(
+    table: Table, columns: Sequence[Any], row: Callable[[int], str] = "row {}".format, *, written: bool = False
+) -> Encoded:
+    """Rows of a table as a network takes them.
+
+    `columns`: the values of every column, `b` each, in the table's order: lists, arrays, or columns of pandas and
+    Arrow. `row`: how a row, counted from 0, is called. `written`: whether texts may stand for numbers, truth values and
+    missing ones, as they do in a file of text; elsewhere a text in a column of categories is a text. Columns that hold
+    dates, or what is neither text nor number, are refused whole.
+    """
+    if len(columns) != len(table.columns):
+        raise InputError(f"the table has {len(table.columns)} columns, not {len(columns)}")
+    found = [_encode(column, given, written) for column, given in zip(table.columns, columns)]
+    lengths = {len(one.values) for one in found}
+    if len(lengths) > 1:
+        raise InputError(f"columns of a table must have as many values each; these have {sorted(lengths)}")
+    states = {name: np.stack([one.state == name for one in found], axis=1) for name in (_NOTHING, _STRANGE)}
+    refused = np.stack([np.isnan(one.values).any(1) for one in found], axis=1)
+    examples = {}
+    for k, one in enumerate(found):
+        rows = np.flatnonzero(states[_STRANGE][:, k] & ~refused[:, k])
+        if len(rows):
+            examples[k] = f"{shown(one.value(int(rows[0])))} in {row(int(rows[0]))}"
+    faults = {}
+    for r in np.flatnonzero(refused.any(1))[:_MOST_FAULTS].tolist():
+        bad = np.flatnonzero(refused[r])
+        told = "; ".join(_fault(table.columns[k], found[k], r) for k in bad[:_LEVELS_SHOWN])
+        more = f"; and {len(bad) - _LEVELS_SHOWN} more" if len(bad) > _LEVELS_SHOWN else ""
+        faults[r] = f"{row(r)}: {told}{more}"
+    values = np.concatenate([one.values for one in found], axis=1)
+    return Encoded(values, faults, refused, states[_NOTHING] & ~refused, states[_STRANGE] & ~refused, examples)
+
+
+def decode(table: Table, x: np.ndarray) -> list[np.ndarray]:
+    """Values of every column that a network takes as `x`, `b x n`: `b` each, float64 for numbers, objects for levels.
+
+    Where several levels have one code, the first of them. Where a code is that of values that are none of the levels,
+    such a value (`stranger`). None where it stands for nothing.
+    """
+    found: list[np.ndarray] = []
+    for column, place in zip(table.columns, table.places):
+        part = np.asarray(x, dtype=np.float64)[:, place]
+        if column.levels is None:
+            found.append(part[:, 0].copy())
+            continue
+        values = np.empty(len(part), dtype=object)
+        for r, code in enumerate(part):
+            levels = levels_of(column, code)
+            values[r] = levels[0] if levels else stranger(column) if is_strange(column, code) else None
+        found.append(values)
+    return found
+
+
+def is_coded(column: Column, codes: np.ndarray) -> np.ndarray:
+    """Which rows of `codes`, `b x w`, are those of a level, or of values that are none, `b` booleans."""
+    known = np.array([*column.codes, *([] if column.unknown is None else [column.unknown])], dtype=np.float64)
+    rounded = known.astype(np.float32).astype(np.float64)
+    found: np.ndarray = np.zeros(len(codes), dtype=bool)
+    for code in np.unique(np.concatenate([known, rounded]), axis=0):
+        found |= (codes == code).all(1)
+    return found
+
+
+def stranger(column: Column) -> Level:
+    """A value that is none of a column's levels, of the same kind as they are."""
+    levels = column.levels or ()
+    if any(isinstance(level, str) for level in levels):
+        name = "unknown"
+        while name in levels:
+            name += "_"
+        return name
+    return 1.0 + max((abs(float(level)) for level in levels if isinstance(level, bool | int | float)), default=0.0)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# One column
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A column: `values` `b x w`; `state`: what a value is that is no code, `b` texts, else ""; `value`: what stands
+    in a row."""
+
+    values: np.ndarray
+    state: np.ndarray
+    value: Callable[[int], Any]
+
+
+def _encode(column: Column, given: Any, written: bool) -> _Found:
+    if is_arrow(given) and holds_text(given.type):
+        return _encode_texts(column, given, written)
+    plain = array_of(given, column.name)
+    if column.levels is None and plain.dtype.kind in "fiub":
+        return _encode_numbers(column, plain)
+    different: dict[Any, int] = {}
+    inverse = np.array([different.setdefault(identity(v), len(different)) for v in plain.tolist()], dtype=np.int64)
+    codes, states = _codes(column, [value for _, value in different], written)
+    return _Found(codes[inverse], states[inverse], plain.__getitem__)
+
+
+def _encode_numbers(column: Column, plain: np.ndarray) -> _Found:
+    values = plain.astype(np.float64)
+    empty, infinite = np.isnan(values), np.isinf(values)
+    state = np.where(empty, _NOTHING, np.where(infinite, _INFINITE, "")).astype(object)
+    taken = np.where(infinite, math.nan, np.where(empty, _instead(column, _NOTHING) or math.nan, values))
+    return _Found(taken.astype(np.float64)[:, None], state, plain.__getitem__)
+
+
+def _encode_texts(column: Column, given: Any, written: bool) -> _Found:
+    """Arrow's texts: those that are numbers at once, others once for each that is different."""
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    if isinstance(given, pa.ChunkedArray):
+        given = given.combine_chunks()
+    if pa.types.is_dictionary(given.type):
+        given = given.cast(given.type.value_type)
+    values = np.full((len(given), column.width), math.nan)
+    state = np.full(len(given), "", dtype=object)
+    rest = np.arange(len(given))
+    if column.levels is None:
+        text = compute.utf8_trim_whitespace(given)
+        text = compute.if_else(compute.match_substring_regex(text, NUMBER), text, None)
+        values[:, 0] = compute.cast(text, "float64").to_numpy(zero_copy_only=False)
+        rest = np.flatnonzero(~np.isfinite(values[:, 0]))
+        given = given.take(pa.array(rest))
+    different = given.dictionary_encode(null_encoding="encode")
+    inverse = different.indices.to_numpy(zero_copy_only=False)
+    codes, states = _codes(column, different.dictionary.to_pylist(), written)
+    values[rest], state[rest] = codes[inverse], states[inverse]
+    place = np.full(len(values), -1)
+    place[rest] = np.arange(len(rest))
+    return _Found(values, state, lambda r: given[int(place[r])].as_py())
+
+
+def _codes(column: Column, different: list[Any], written: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The codes of some values, `m x w`, and their states, `m`."""
+    take = _taker(column, written)
+    codes = np.full((len(different), column.width), math.nan)
+    states = np.full(len(different), "", dtype=object)
+    for k, value in enumerate(different):
+        got = take(value)
+        if isinstance(got, str):
+            states[k] = got
+        code = _instead(column, got) if isinstance(got, str) else got
+        if code is not None:
+            codes[k] = code
+    return codes, states
+
+
+def _instead(column: Column, state: str) -> Code | None:
+    """What the model takes for a value that is missing, or none of the levels; None where it takes nothing."""
+    if state == _STRANGE:
+        return column.unknown
+    if state != _NOTHING or (isinstance(column.missing, float) and math.isnan(column.missing)):
+        return None
+    if column.levels is None:
+        return (float(column.missing),) if isinstance(column.missing, float) else None
+    return column.codes[[key_of(level) for level in column.levels].index(key_of(column.missing))]
+
+
+def _taker(column: Column, written: bool) -> Callable[[Any], Code | str]:
+    """From a value to its code, or to what it is instead."""
+    if column.levels is None:
+        return lambda value: _number(value, written)
+    texts = {level: code for level, code in zip(column.levels, column.codes) if isinstance(level, str)}
+    numbers = {key_of(level): k for k, level in enumerate(column.levels) if isinstance(level, bool | int | float)}
+    truths = any(isinstance(level, bool) for level in column.levels)
+
+    def of_number(value: Any) -> Code | None:
+        k = numbers.get(key_of(value))
+        # Whole numbers beyond 2^53 are not what they are as float64.
+        return None if k is None or column.levels is None or column.levels[k] != value else column.codes[k]
+
+    def take(value: Any) -> Code | str:
+        if is_missing(value):
+            return _NOTHING
+        if not isinstance(value, str):
+            return of_number(float(value) if isinstance(value, Decimal) else value) or _STRANGE
+        if value in texts:
+            return texts[value]
+        if written:
+            if truths and value in _TRUTH:
+                return of_number(_TRUTH[value]) or _STRANGE
+            number = parsed(value)
+            code = None if number is None else of_number(number)
+            if code is not None:
+                return code
+            if value in MISSING:
+                return _NOTHING
+        return _STRANGE
+
+    return take
+
+
+def _number(value: Any, written: bool) -> Code | str:
+    if is_missing(value):
+        return _NOTHING
+    if isinstance(value, str):
+        if written and value.strip() in MISSING:
+            return _NOTHING
+        number = parsed(value)
+        if number is None:
+            return _NO_NUMBER
+        value = number
+    try:
+        found = float(value)
+    except OverflowError:
+        return _INFINITE
+    return (found,) if math.isfinite(found) else _INFINITE
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Words
+
+
+def _fault(column: Column, found: _Found, row: int) -> str:
+    state, value = found.state[row], found.value(row)
+    if state == _NOTHING:
+        written = f" ({shown(value)})" if isinstance(value, str) and value.strip() else ""
+        return f"{column.name!r} is missing{written}"
+    if state == _INFINITE:
+        return f"{column.name!r} is {shown(value)}, which is not finite"
+    if state == _NO_NUMBER:
+        return f"{column.name!r} is {shown(value)}, which is no number"
+    levels = column.levels or ()
+    told = ", ".join(map(shown, levels[:_LEVELS_SHOWN]))
+    more = f" and {len(levels) - _LEVELS_SHOWN} more" if len(levels) > _LEVELS_SHOWN else ""
+    return f"{column.name!r} is {shown(value)}, which is none of its levels {told}{more}"
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+__all__ = ["MISSING", "Encoded", "Told", "decode", "encode", "is_coded", "stranger"]
