@@ -25,6 +25,7 @@ from elbowroom.certificates.schema import (
     must_fit,
     sliced,
 )
+from elbowroom.claim.categories import Categories
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 
@@ -39,9 +40,11 @@ _MEANS = ("geomean", "ratio")  # which one line about all certificates has
 
 def sizes_of(net: Network, group: Tensor | None) -> Sizes:
     """What the axes of the columns measure. `group`: that of a specification, `t`; None where labels stay."""
+    categories = Categories.of(net.about.table)
+    levels = 0 if categories is None else categories.count
     if group is None:
-        return Sizes(net.input_shape, net.n_outputs, 0, net.n_outputs - 1)
-    return Sizes(net.input_shape, net.n_outputs, group.numel(), len(group.unique()))
+        return Sizes(net.input_shape, net.n_outputs, 0, net.n_outputs - 1, levels)
+    return Sizes(net.input_shape, net.n_outputs, group.numel(), len(group.unique()), levels)
 
 
 def norm_of(stated: Any) -> float:
@@ -84,6 +87,11 @@ class Certificates:
         center: The region's centre, `b x *s`: x, except for boxes with unequal sides.
         lower: The certified lower corner, for boxes along the axes, `b x *s`.
         upper: The upper one.
+        allowed: Of boxes over a table with categories: the levels that each category may take, `b x c`, those of all
+            categories side by side, in the table's order, each followed by "none of the levels" where the model has a
+            code for that. At their entries the corners are the hull of the codes of these, of which the region has
+            nothing but the codes themselves; extents are zero there.
+        maximal: Whether the proof was tried, and failed, for every further level by itself, `b`.
         basis: The directions of a rotated shape, `n x n`.
         lowest: The domain's lower end, `b x *s` or `1 x *s`. Inputs lie in the domain, and boxes; other shapes are not
             cut to it.
@@ -131,6 +139,8 @@ class Certificates:
     center: Tensor = column("float64", "b s", role="claim", blank="x")
     lower: Tensor | None = column("float64", "b s", role="claim", blank="x", when="boxes")
     upper: Tensor | None = column("float64", "b s", role="claim", blank="x", when="boxes")
+    allowed: Tensor | None = column("bool", "b c", role="claim", blank=False, when="categories")
+    maximal: Tensor | None = column("bool", "b", role="report", blank=False, when="categories")
     basis: Tensor | None = column("float64", "n n", role="claim", when="basis")
     lowest: Tensor | None = column("float64", "1|b s", role="claim", blank=-math.inf, when="domain", span=NUMBERS)
     highest: Tensor | None = column("float64", "1|b s", role="claim", blank=math.inf, when="domain", span=NUMBERS)

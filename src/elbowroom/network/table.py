@@ -72,8 +72,10 @@ class Column:
         names = []
         for k in range(self.width):
             own = [str(level) for level, code in zip(self.levels, self.codes) if code[k] != 0]
-            names.append(f"{self.name}={' or '.join(own)}" if own else f"{self.name}[{k}]")
-        return tuple(names)
+            names.append(f"{self.name}={' or '.join(own)}")
+        # Only of one-hot codes, or none, do levels name entries.
+        named = all(sum(v != 0 for v in code) <= 1 for code in self.codes) and not any(n.endswith("=") for n in names)
+        return tuple(names) if named else tuple(f"{self.name}[{k}]" for k in range(self.width))
 
     def level_of(self, code: Sequence[float]) -> int | None:
         """The number of the level that a code stands for; None where it is of none, or of several alike."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.certificates.result import Certificates, norm_of
+from elbowroom.claim.categories import Categories
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Tree, leaves_of
 from elbowroom.claim.tree_bytes import as_bytes, unpack
@@ -44,6 +45,11 @@ def faults(certs: Certificates, net: Network) -> list[str]:
     size = _size(certs)
     if certs.lower is not None and certs.upper is not None:
         lower, upper = certs.lower.flatten(1), certs.upper.flatten(1)
+        categories = Categories.of(net.about.table) if certs.allowed is not None else None
+        if categories is not None and certs.allowed is not None:
+            good.extend(_faults_of_levels(categories, certs.allowed, x, lower, upper))
+            # What is said below of corners and extents is about numbers.
+            lower, upper = (torch.where(categories.moves, t, x) for t in (lower, upper))
         good.append(("the lower corner is above the upper one", (lower <= upper).all(1)))
         good.append(("the input lies outside the region", ((lower <= x) & (x <= upper)).all(1)))
         good.append(("the centre lies outside the region", ((lower <= center) & (center <= upper)).all(1)))
@@ -70,13 +76,25 @@ def faults(certs: Certificates, net: Network) -> list[str]:
     return [why if s == "certified" else f"no certificate: {s}" for why, s in zip(message, certs.status)]
 
 
+def _faults_of_levels(
+    categories: Categories, allowed: Tensor, x: Tensor, lower: Tensor, upper: Tensor
+) -> list[tuple[str, Tensor]]:
+    """What may be wrong about sets of levels, and where it is right, `b`."""
+    low, high = categories.hull(allowed, lower, upper)
+    return [
+        ("a category has no level", categories.sensible(allowed)),
+        ("the input's own level of a category is not among those allowed", categories.holds(allowed, x)),
+        ("the corners are not those of the levels allowed", ((low == lower) & (high == upper)).all(1)),
+    ]
+
+
 def _fault_of_trees(certs: Certificates, net: Network, k: int) -> str:
     """Why the trees of one certificate are none, in words."""
     if certs.trees is None or not len(certs.trees[k]):
         return ""
     group = torch.arange(net.n_outputs - 1) if certs.spec_group is None else certs.spec_group
     try:
-        leaves_of([trees_of(certs, k)], group, net, region_of(certs, torch.tensor([k])))
+        leaves_of([trees_of(certs, k)], group, net, region_of(certs, net, torch.tensor([k])))
     except InputError as error:
         return str(error)
     return ""
@@ -124,9 +142,13 @@ def _is_near(moved: Tensor, eps: Tensor, p: float, basis: Tensor | None, x: Tens
     return inside
 
 
-def region_of(certs: Certificates, index: Tensor) -> Stated:
+def region_of(certs: Certificates, net: Network, index: Tensor) -> Stated:
+    """The regions of some inputs; `net`: whose table says what the codes of categories are."""
     if certs.lower is not None and certs.upper is not None:
-        return Stated(certs.lower[index].flatten(1), certs.upper[index].flatten(1))
+        corners = certs.lower[index].flatten(1), certs.upper[index].flatten(1)
+        if certs.allowed is None:
+            return Stated(*corners)
+        return Stated(*corners, categories=Categories.of(net.about.table), allowed=certs.allowed[index])
     center, radius = certs.center[index].flatten(1), certs.eps[index].flatten(1)
     return Stated(center=center, radius=radius, p=norm_of(certs.settings["p"]), basis=certs.basis)
 
