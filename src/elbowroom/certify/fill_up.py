@@ -62,7 +62,7 @@ def _margins(
     categories = inputs.space.categories
     assert categories is not None
     found = [result["margins"][:0]]
-    for part in torch.arange(len(of), device=of.device).split(_AT_ONCE):
+    for part in torch.arange(len(of), device=of.device).split(_AT_ONCE) if len(of) else ():
         here = of[part]
         corners = categories.hull(allowed[part], result["lower"][here], result["upper"][here])
         region = Stated(*corners, categories=categories, allowed=allowed[part])

@@ -64,14 +64,14 @@ class _Growing:
 
     def margin(self, index: Tensor, theta: Tensor, allowed: Tensor) -> Tensor:
         """The least margin of some inputs, with these regions and sets, `m`."""
-        found = []
-        for part in torch.arange(len(index), device=index.device).split(_AT_ONCE):
+        found = [theta.new_zeros(0)]
+        for part in torch.arange(len(index), device=index.device).split(_AT_ONCE) if len(index) else ():
             own = self.placed.take(index[part])
             sets = replace(own.input_set(own.sides(theta[part])), allowed=allowed[part])
             with torch.no_grad():
                 margins = self.search.evaluate(self.net, sets, self.spec.part(index[part]))
             found.append(margins.amin(1) - self.search.delta)
-        return torch.cat(found) if found else theta.new_zeros(0)
+        return torch.cat(found)
 
     def round(self, found: Grown, going: Tensor, hopeless: Tensor) -> Tensor:
         """Adds what gains most to each of the sets; the inputs for which there may be more."""

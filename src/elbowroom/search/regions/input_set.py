@@ -117,28 +117,32 @@ class InputSet:
         ends = self.categories.hull(self.allowed, lower.flatten(1), upper.flatten(1))
         return ends[0].reshape(lower.shape), ends[1].reshape(upper.shape)
 
-    def support(self, a: Tensor) -> Tensor:
-        """`max a . (x - center)` over the set, by the dual norm.
+    def support(self, a: Tensor, both: bool = False) -> Tensor:
+        """`max -a . (x - center)` over the set, by the dual norm: how far rows fall below their value at the centre.
+        Of sets without categories, which are symmetric, also how far they rise above it.
 
         Args:
             a: `b x r x n`, or `1 x r x n` for rows shared by the batch.
+            both: Whether it must be enough for both, also of sets that are not symmetric.
 
         Returns:
             `b x r`.
         """
         found = self._norm(a if self.basis is None else a @ self.basis, self._flat)
-        for _, values in self._levels(a):
+        for _, values in self._levels(a, both):
             found = found + values.amax(-1)
         return found
 
-    def _levels(self, a: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Per category its entries, and what its levels add to rows, `b x r x l`; minus infinity where not allowed."""
+    def _levels(self, a: Tensor, both: bool) -> Iterator[tuple[slice, Tensor]]:
+        """Per category its entries, and by how much its levels lower rows, `b x r x l`; minus infinity where not
+        allowed. `both`: or raise them."""
         if self.categories is None or self.allowed is None:
             return
         flat = self.center.flatten(1)
         for one, place in self.categories:
             steps = one.codes.to(flat) - flat[:, None, one.entries]
             values = a[..., one.entries].expand(len(flat), -1, -1) @ steps.transpose(1, 2)
+            values = values.abs() if both else -values
             yield one.entries, torch.where(self.allowed[:, None, place], values, -torch.inf)
 
     def _norm(self, a: Tensor, radius: Tensor) -> Tensor:
@@ -173,16 +177,18 @@ class InputSet:
         norm = powers ** (1 / self._dual)
         return weight * norm / total.clamp_min(torch.finfo(terms.dtype).tiny)
 
-    def support_gradient(self, a: Tensor) -> tuple[Tensor, Tensor]:
+    def support_gradient(self, a: Tensor, both: bool = False) -> tuple[Tensor, Tensor]:
         """Derivatives of `support(a)`.
 
         Args:
             a: `b x r x n`.
+            both: As `support` was told.
 
         Returns:
-            By `a` (the point of the set at which the maximum is attained, minus the centre) and by `radius`, both `b x
+            By `a` (the centre minus the point of the set at which the maximum is attained) and by `radius`, both `b x
             r x n`.
         """
+        given = a
         if self.basis is not None:
             a = a @ self.basis
         radius = self._flat[:, None]
@@ -203,8 +209,11 @@ class InputSet:
             at, by_radius = weight * torch.copysign(radius, a), weight * a.abs()
         if self.basis is not None:
             at = at @ self.basis.T
-        for (one, _), (entries, values) in zip(self.categories or (), self._levels(a)):
-            chosen = one.codes.to(at)[values.argmax(-1)] - self.center.flatten(1)[:, None, entries]
+        for (one, _), (entries, values) in zip(self.categories or (), self._levels(given, both)):
+            chosen = self.center.flatten(1)[:, None, entries] - one.codes.to(at)[values.argmax(-1)]
+            if both:
+                raised = (given[..., entries] * chosen).sum(-1, keepdim=True) < 0
+                chosen = torch.where(raised, -chosen, chosen)
             at = torch.cat([at[..., : entries.start], chosen, at[..., entries.stop :]], -1)
         return at, by_radius
 
