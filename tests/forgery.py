@@ -64,13 +64,13 @@ def sized(certs: Certificates) -> Certificates:
     free = eps > 0
     n = free.sum(1).double()
     log = torch.where(free, eps, 1.0).log().sum(1) / n
-    unit = {"inf": n * math.log(2), 2: n / 2 * math.log(math.pi) - torch.lgamma(n / 2 + 1)}
-    unit[1] = n * math.log(2) - torch.lgamma(n + 1)
+    p = math.inf if certs.settings["p"] == "inf" else float(certs.settings["p"])
+    unit = n * math.log(2 * math.gamma(1 + 1 / p)) - torch.lgamma(n / p + 1)
     none = n == 0
     return dataclasses.replace(
         certs,
         geomean=torch.where(none, 0.0, log.exp()),
-        log_volume=torch.where(none, -math.inf, n * log + unit[certs.settings["p"]]),
+        log_volume=torch.where(none, -math.inf, n * log + unit),
     )
 
 

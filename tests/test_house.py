@@ -28,6 +28,8 @@ import elbowroom.errors
 from elbowroom.certificates.schema import declared
 from elbowroom.network import operations as ops
 from elbowroom.network.file import OPERATIONS
+from elbowroom.network.graph import About, Graph
+from elbowroom.network.table import Column, Table
 from elbowroom.proof import arb
 from elbowroom.proof.kernel.float32 import ANALYSES
 from elbowroom.proof.kernel.relaxed import RELAXED
@@ -351,7 +353,19 @@ def _claims() -> dict[str, object]:
     assert reached.reach is not None and bool(reached.reach.isfinite().all())
     boxes, rotated = er.certify(net, x, domain=(0, 1)), er.certify(net, x, region=er.Oblique(basis), spec=spec)
     assert set(boxes.status) == set(rotated.status) == {"certified"}
-    return {"boxes": boxes, "rotated": rotated, "unsure": unsure, "reached": reached}
+    return {"boxes": boxes, "rotated": rotated, "unsure": unsure, "reached": reached, "sets": _sets(x)}
+
+
+def _sets(x: torch.Tensor) -> er.Certificates:
+    """Of a network to which a category says more than the numbers do."""
+    table = Table((Column("a"), Column("b", ("low", "high"), ((0.0, 0.0), (9.0, -9.0)))))
+    graph = Graph((3,))
+    graph.add(ops.Linear(torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]).double(), None), graph.input)
+    net = graph.network(about=About(features=table.entries, table=table))
+    inputs = torch.cat([x[:, :1] - 2, torch.zeros(3, 2, dtype=torch.float64)], 1)
+    certs = er.certify(net, inputs)
+    assert set(certs.status) == {"certified"} and certs.allowed is not None and not bool(certs.allowed.all())
+    return certs
 
 
 # Per field whose role is "claim": certificates, and a change that makes it false.
@@ -363,6 +377,7 @@ FORGED = {
     "center": ("boxes", lambda c: c.center + 0.5 * c.eps),
     "lower": ("boxes", lambda c: c.lower - 9),
     "upper": ("boxes", lambda c: c.upper + 9),
+    "allowed": ("sets", lambda c: torch.ones_like(c.allowed)),
     "basis": ("rotated", lambda c: c.basis + 0.1),
     "lowest": ("boxes", lambda c: c.lowest + 0.9),
     "highest": ("boxes", lambda c: c.highest - 0.9),

@@ -22,6 +22,7 @@ SHAPES = {
     "uniform": er.Uniform(),
     "ellipsoid": er.Ellipsoid(),
     "l1": er.L1(),
+    "ball": er.Ball(1.5),
 }
 ACTIVATIONS = {"relu": ops.ReLU(), "tanh": ops.Tanh()}
 

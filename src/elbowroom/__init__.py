@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from elbowroom.readers.load import load as load
     from elbowroom.search.bounds.api import Bounds as Bounds
     from elbowroom.search.bounds.api import bounds as bounds
+    from elbowroom.search.regions.ball import Ball as Ball
     from elbowroom.search.regions.box import Box as Box
     from elbowroom.search.regions.box import Uniform as Uniform
     from elbowroom.search.regions.ellipsoid import Ellipsoid as Ellipsoid
@@ -78,6 +79,7 @@ _HOMES = {
     "safe_share": "elbowroom.questions.safe",
     "load": "elbowroom.readers.load",
     "InputSet": "elbowroom.search.regions.input_set",
+    "Ball": "elbowroom.search.regions.ball",
     "Box": "elbowroom.search.regions.box",
     "Ellipsoid": "elbowroom.search.regions.ellipsoid",
     "L1": "elbowroom.search.regions.l1",

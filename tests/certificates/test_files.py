@@ -764,8 +764,7 @@ def test_settings_a_forger_may_not_invent(tmp_path: Path) -> None:
     """Sealed by our own writer's parts: what the settings may say is checked by itself."""
     certs = er.certify(small(), points())
     for name, value in (
-        ("p", 3),
-        ("p", 2),
+        *(("p", p) for p in (3, 2, 1.0, 2.0, True, 0.5, -3.0, "3", "1.5", None, [1.5], {}, 10**99)),
         ("decision", "min"),
         ("deployed", "float16"),
         ("bounds", 7),

@@ -30,7 +30,7 @@ def cross() -> Certificates:
 
 
 @pytest.mark.parametrize(
-    "name", ["Box", "Uniform", "Box(asymmetric)", "Ellipsoid", "Oblique(L1)", "L1, of half-widths"]
+    "name", ["Box", "Uniform", "Box(asymmetric)", "Ellipsoid", "Ball(1)", "Oblique(L1)", "L1, of half-widths"]
 )
 def test_an_l1_region_is_called_by_no_other_name(cross: Certificates, name: str, tmp_path: Path) -> None:
     with pytest.raises(er.InputError, match="settings: region"):

@@ -17,6 +17,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.bounds.propagate import Propagation
+from elbowroom.search.regions.ball import Ball
 from elbowroom.search.regions.base import Region
 from elbowroom.search.regions.box import Box, Uniform
 from elbowroom.search.regions.ellipsoid import Ellipsoid
@@ -40,6 +41,8 @@ SHAPES = {
     "oblique asymmetric": Oblique(BASIS, Box(asymmetric=True)),
     "oblique ellipsoid": Oblique(BASIS, Ellipsoid()),
     "oblique l1": Oblique(BASIS, L1()),
+    "ball": Ball(1.5),
+    "oblique ball": Oblique(BASIS, Ball(3)),
 }
 
 
@@ -56,7 +59,7 @@ def certified_set(certs: Certificates, region: Region) -> InputSet:
     if certs.lower is not None:
         return InputSet.box(certs.lower, certs.upper)
     inner = region.inner if isinstance(region, Oblique) else region
-    p = {Ellipsoid: 2, L1: 1}.get(type(inner), math.inf)
+    p = inner.p
     return InputSet(certs.center, certs.eps, p, certs.basis)
 
 
@@ -69,10 +72,8 @@ def attacked(net: Network, inputs: Any, labels: Any, count: int, steps: int = 20
     def project(v: Any) -> Any:
         if inputs.p == math.inf:
             return v.clamp(-1, 1)
-        if inputs.p == 2:
-            return v / v.norm(dim=-1, keepdim=True).clamp_min(1)
-        # l1: onto the sphere by scaling; then the best single coordinate is tried by the steps themselves.
-        return v / v.abs().sum(-1, keepdim=True).clamp_min(1)
+        # Onto the sphere by scaling; of l1 the best single coordinate is tried by the steps themselves.
+        return v / torch.linalg.vector_norm(v, ord=inputs.p, dim=-1, keepdim=True).clamp_min(1)
 
     def margin(v: Any) -> Any:
         moved = v * inputs.radius[:, None]
@@ -96,8 +97,10 @@ def attacked(net: Network, inputs: Any, labels: Any, count: int, steps: int = 20
             best = grad.abs().argmax(-1, keepdim=True)
             vertex = torch.zeros_like(v).scatter(-1, best, -grad.gather(-1, best).sign())
             v = project(0.7 * v + 0.3 * vertex)
-        elif inputs.p == 2:
-            v = project(v - 0.3 * grad / grad.norm(dim=-1, keepdim=True).clamp_min(1e-30))
+        elif inputs.p < math.inf:  # towards where the gradient gains most
+            power = grad.abs() ** (1 / (inputs.p - 1))
+            size = torch.linalg.vector_norm(power, ord=inputs.p, dim=-1, keepdim=True).clamp_min(1e-30)
+            v = project(0.7 * v - 0.3 * grad.sign() * power / size)
         else:
             v = project(v - 0.3 * grad.sign())
     return torch.minimum(least, margin(v).detach())

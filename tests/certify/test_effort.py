@@ -42,6 +42,7 @@ SHAPES: dict[str, er.Region] = {
     "asymmetric": er.Box(asymmetric=True),
     "ellipsoid": er.Ellipsoid(),
     "l1": er.L1(),
+    "ball": er.Ball(3),
     "oblique": er.Oblique(BASIS),
     "oblique asymmetric": er.Oblique(BASIS, er.Box(asymmetric=True)),
     "oblique ellipsoid": er.Oblique(BASIS, er.Ellipsoid()),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import elbowroom as er
+from elbowroom.certificates.result import norm_of
 from elbowroom.claim.specification import label_stays
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
@@ -18,12 +19,12 @@ from proof import exact
 from support import mlp
 
 ENDS = -3.0, 3.0
-NORMS = {"inf": math.inf, 1: 1.0, 2: 2.0}
 BASIS = torch.linalg.qr(torch.tensor([[1.0, 0.4], [-0.3, 1.2]], dtype=torch.float64))[0]
 SHAPES = {
     "box": er.Box(), "asymmetric": er.Box(asymmetric=True), "uniform": er.Uniform(), "ellipsoid": er.Ellipsoid(),
     "l1": er.L1(), "oblique": er.Oblique(BASIS, er.Box(asymmetric=True)), "oblique l1": er.Oblique(BASIS, er.L1()),
     "oblique ellipsoid": er.Oblique(BASIS, er.Ellipsoid()),
+    "ball": er.Ball(3), "oblique ball": er.Oblique(BASIS, er.Ball(1.2)),
 }  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def by_grid(net: Network, certs: er.Certificates, k: int) -> float:
     """The least scaling at which one of 2,000 directions leads to another decision; in steps of half a percent."""
     angle = torch.linspace(0, 2 * math.pi, 2001, dtype=torch.float64)[:-1]
     unit = torch.stack([angle.cos(), angle.sin()], 1)
-    unit = unit / torch.linalg.vector_norm(unit, ord=NORMS[certs.settings["p"]], dim=1, keepdim=True)
+    unit = unit / torch.linalg.vector_norm(unit, ord=norm_of(certs.settings["p"]), dim=1, keepdim=True)
     down, up = sides(certs, k)
     for scale in 1.005 ** np.arange(1, 500):
         v = unit * scale

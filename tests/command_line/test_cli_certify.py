@@ -109,7 +109,7 @@ def test_flags_become_settings(given: tuple[Any, ...], place: Path, tmp_path: Pa
     assert "what the network decides stays" in result.stderr
 
 
-@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("region", [*REGIONS, "ball:1.5"])
 def test_regions(given: tuple[Any, ...], tmp_path: Path, region: str) -> None:
     good(*given, "--out", tmp_path, "--limit", 2, "--region", region, "--quiet")
     assert "all proved: 2 of 2" in good("check", tmp_path).stdout

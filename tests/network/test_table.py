@@ -89,3 +89,9 @@ def test_levels_are_told_apart_by_value() -> None:
     assert key_of(None) is key_of(math.nan) is None
     with pytest.raises(er.InputError, match="the same"):
         Column("a", (1.0, True), ((0.0,), (1.0,)))
+
+
+def test_entries_of_other_codes_are_numbered() -> None:
+    assert Column("a", ("x", "y"), ((0.0, 1.0), (2.0, 3.0))).entries == ("a[0]", "a[1]")
+    assert Column("a", ("x", "y", "z"), ((0.0, 0.0), (1.0, 0.0), (1.0, 0.0))).entries == ("a=y or z", "a[1]")
+    assert Column("a", ("x", "y", "z"), ((1.0, 0.0), (0.0, 1.0), (0.0, 1.0))).entries == ("a=x", "a=y or z")

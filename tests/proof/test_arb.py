@@ -156,8 +156,9 @@ def test_what_it_does_not_cover_is_named() -> None:
     with pytest.raises(UnsupportedError, match=r"gelu_1: GELU \(.*; silu_2: SiLU \("):
         prove_arb(net, Stated(one, one), *task)
     net = Network.chain((2,), [ops.ReLU()])
-    with pytest.raises(InputError, match="norm 1, 2 or infinity"):
-        prove_arb(net, Stated(center=one, radius=one, p=3), *task)
+    for p in (0.5, math.nan, -1.0):
+        with pytest.raises(InputError, match="a norm p from 1 to infinity"):
+            prove_arb(net, Stated(center=one, radius=one, p=p), *task)
     assert float(prove_arb(net, Stated(one, one - 1), *task)) == -math.inf
     assert float(prove_arb(net, Stated(one, one * math.inf), -task[0], *task[1:])) == -math.inf
     assert float(prove_arb(net, Stated(one, one), task[0] * math.nan, *task[1:])) == -math.inf

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -29,6 +30,7 @@ SHAPES = {
     "uniform": er.Uniform(), "box": er.Box(), "asymmetric": er.Box(asymmetric=True), "ellipsoid": er.Ellipsoid(),
     "l1": er.L1(), "oblique box": er.Oblique(BASIS), "oblique asymmetric": er.Oblique(BASIS, er.Box(asymmetric=True)),
     "oblique ellipsoid": er.Oblique(BASIS, er.Ellipsoid()), "oblique l1": er.Oblique(BASIS.float(), er.L1()),
+    "ball": er.Ball(1.5), "oblique ball": er.Oblique(BASIS, er.Ball(3)),
 }  # fmt: skip
 
 
@@ -230,16 +232,18 @@ def test_other_shapes_enlarged_and_shrunk(name: str, tmp_path: Path) -> None:
 def test_another_norm_is_another_region(tmp_path: Path) -> None:
     """An l1 certificate read as a ball, or as a box, would cover far more."""
     certs = er.certify(network(), inputs(), region=er.L1())
-    for p, region in ((2, "Ellipsoid"), ("inf", "Box")):
-        with pytest.raises(er.InputError, match=f"region cannot be 'L1': by its other fields, it is {region}"):
+    for p, region in ((1.5, "Ball(1.5)"), (2, "Ellipsoid"), (3.0, "Ball(3)"), ("inf", "Box")):
+        with pytest.raises(
+            er.InputError, match=re.escape(f"region cannot be 'L1': by its other fields, it is {region}")
+        ):
             check(called(certs, p, "L1"))
         report = check(stored(called(certs, p, region), tmp_path))
         assert not report.passed.any() and all("not proved" in why for why in report.message)
     ball = er.certify(network(), inputs(), region=er.Ellipsoid())
-    assert check(stored(called(ball, 1, "L1"), tmp_path))
+    assert check(stored(called(ball, 1, "L1"), tmp_path)) and check(stored(called(ball, 1.9, "Ball(1.9)"), tmp_path))
 
 
-def called(certs: Certificates, p: int | str, region: str) -> Certificates:
+def called(certs: Certificates, p: float | str, region: str) -> Certificates:
     return sized(dataclasses.replace(certs, settings={**certs.settings, "p": p, "region": region}))
 
 

@@ -72,6 +72,7 @@ GOOD = {
     "cut and frozen": lambda folder: saved(folder, domain=(-1.5, 1.5), frozen=[True, False, False]),
     "ellipsoid": lambda folder: saved(folder, region=er.Ellipsoid()),
     "l1": lambda folder: saved(folder, region=er.L1()),
+    "ball": lambda folder: saved(folder, region=er.Ball(3)),
     "oblique": lambda folder: saved(folder, region=er.Oblique(BASIS, er.Box(asymmetric=True))),
     "oblique l1": lambda folder: saved(folder, region=er.Oblique(BASIS, er.L1())),
     "a set of labels": lambda folder: saved(folder, spec=er.label_in([0, 2], 3)),
@@ -118,7 +119,7 @@ def values() -> st.SearchStrategy[Any]:
             None, True, False, 0, 1, 2, 3, -1, 10**30, 0.5, 1.0, 2.0, "", "inf", "Box", "Uniform", "Box(asymmetric)",
             "L1", "Ellipsoid", "Oblique(Box)", "Oblique(L1)", "max", "min", "float32", "certified", "labels", "outputs",
             "adaptive", "combined", "logits", "\x1b[2J", "[red]", "é", [], {}, [0], [1, 2], ["a", "b", "c"], {"*": 1.0},
-            {"*": [0.0, 1.0]}, {"0": [None, 1.0]}, "0" * 64,
+            "Ball(3)", "Ball(1.5)", {"*": [0.0, 1.0]}, {"0": [None, 1.0]}, "0" * 64,
         ]
     )  # fmt: skip
     return st.one_of(plain, st.integers(-3, 9), st.floats(allow_nan=False, allow_infinity=False, width=32))
@@ -150,9 +151,15 @@ def in_plan(draw: st.DrawFn, run: Any) -> None:
     edit_run(run, lambda r: in_json(draw, r["plan"]))
 
 
+SHAPES = [
+    ("inf", "Box"), ("inf", "Box(asymmetric)"), (2, "Ellipsoid"), (1, "L1"), (1.5, "Ball(1.5)"), (3.0, "Ball(3)"),
+    (1e9, "Ball(1000000000)"),
+]  # fmt: skip
+
+
 def another_shape(draw: st.DrawFn, run: Path) -> None:
     """The same numbers said to be of another norm, under a name that fits it; a basis stays."""
-    p, name = draw(st.sampled_from([("inf", "Box"), ("inf", "Box(asymmetric)"), (2, "Ellipsoid"), (1, "L1")]))
+    p, name = draw(st.sampled_from(SHAPES))
 
     def change(r: dict[str, Any]) -> None:
         rotated = "basis" in r["claim"]["shared"]
@@ -250,7 +257,7 @@ def another_column(draw: st.DrawFn, run: Any) -> None:
 
 def another_name(draw: st.DrawFn, run: Any) -> None:
     """The shape called by another name, and no more."""
-    names = ["Box", "Uniform", "Box(asymmetric)", "Ellipsoid", "L1"]
+    names = ["Box", "Uniform", "Box(asymmetric)", "Ellipsoid", "L1", "Ball(1.5)", "Ball(2)", "Ball(3)"]
     name = draw(st.sampled_from([*names, *(f"Oblique({n})" for n in names)]))
     edit_run(run, lambda r: r["claim"]["settings"].update(region=name))
 
@@ -429,8 +436,8 @@ def verdict(run: Path) -> str:
         assert summary["status"]["certified"] == len(sizes) == found["counts"]["proved"]
         assert not sizes or summary["non_uniform"] == pytest.approx(np.mean(sizes), rel=1e-6)
     words = {"Box": "half-widths", "Ellipsoid": "semi-axes", "L1": "reaches along the axes"}
-    shape = summary["region"].removeprefix("Oblique(").removesuffix(")")
-    assert f"region {summary['region']}" in text and words[shape] in text
+    shape = inner(summary["region"])
+    assert f"region {summary['region']}" in text and words.get(shape, words["L1"]) in text
     assert "stated by the run, and not proved:" in text
     if found["passed"]:
         assert f"all proved: {len(margins)} of {len(margins)} certificates" in checked or len(set(numbers)) < len(
@@ -440,13 +447,18 @@ def verdict(run: Path) -> str:
     return "true" if found["passed"] else "incomplete"
 
 
+def inner(region: str) -> str:
+    """What a rotated shape is of."""
+    return region.removeprefix("Oblique(").removesuffix(")") if region.startswith("Oblique(") else region
+
+
 def look_up(certs: Certificates, one: dict[str, float | list[Any] | str | None], page: str, margin: float) -> float:
     """Whether a page about an input is true of the network; returns the size of its region."""
     net = certs.network
     features = sorted(one["features"], key=lambda f: f["number"])
     value, extent = (torch.tensor([f[n] for f in features], dtype=torch.float64) for n in ("value", "half_width"))
-    shape = one["region"].removeprefix("Oblique(").removesuffix(")")
-    head = {"Box": "half-width", "Ellipsoid": "semi-axis", "L1": "reach alone"}[shape]
+    shape, rotated = inner(one["region"]), one["region"].startswith("Oblique")
+    head = {"Box": "half-width", "Ellipsoid": "semi-axis"}.get(shape, "reach alone")
     assert head in page and not any(other in page for other in {"half-width", "semi-axis", "reach alone"} - {head})
     if shape == "Box":
         lower, upper = (torch.tensor([f[n] for f in features], dtype=torch.float64) for n in ("lower", "upper"))
@@ -459,7 +471,7 @@ def look_up(certs: Certificates, one: dict[str, float | list[Any] | str | None],
             assert (lowest <= lower).all() and (upper <= highest).all()
     else:
         points = value + directions(shape) * extent
-    if one["region"] != shape:
+    if rotated:
         points = points @ certs.basis.T
     points = torch.cat([points, certs.x[[certs.number(k) == one["input"] for k in range(len(certs))]][:1]])
     # As executed: what rounding to float32 might move out of the region, a little inside it.
@@ -511,7 +523,7 @@ def directions(shape: str) -> Tensor:
     """Points of the unit ball's surface, the ends of its axes among them."""
     ends = torch.cat([torch.eye(N), -torch.eye(N)]).double()
     some = torch.randn(200, N, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    p = 2 if shape == "Ellipsoid" else 1
+    p = float({"Ellipsoid": 2, "L1": 1}.get(shape) or shape.removeprefix("Ball(").removesuffix(")"))
     return torch.cat([ends, some / torch.linalg.vector_norm(some, ord=p, dim=1, keepdim=True)]) * (1 - 1e-12)
 
 

@@ -50,6 +50,9 @@ SAME = [
     ("threshold", "0.3", 0.3, 0.3),
     ("units", ["age=years", "a=b=m/s"], {"age": "years", "a=b": "m/s"}, {"age": "years", "a=b": "m/s"}),
     ("reach", True, True, True),
+    ("region", "ball:1.50", "ball:1.5", "ball:1.5"),
+    ("region", "ball:3/1", "ball:3.0", "ball:3"),
+    ("region", "ball:inf", "ball:Infinity", "ball:inf"),
 ]
 
 
@@ -73,6 +76,11 @@ def test_what_is_kept_is_read_again() -> None:
         ("zzz", 1, "zzz is not a setting$"),
         ("region", "elipsoid", "region must be one of .*; did you mean ellipsoid"),
         ("bounds", 3, "bounds must be one of"),
+        *(
+            ("region", f"ball:{p}", "region must be ball:P with a norm P from 1 to inf")
+            for p in ("P", "", "0.5", "nan")
+        ),
+        ("region", 1.5, "region must be one of"),
         ("scale", "1/0", "scale must be a number"),
         ("scale", "inf", "scale must be a finite number"),
         ("scale", "nan", "scale must be a number"),

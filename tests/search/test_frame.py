@@ -19,7 +19,7 @@ def frame(rng: np.random.Generator, p: float, domain: float = math.inf, count: i
     return Frame.around(region, x, torch.full_like(x, -domain), torch.full_like(x, domain))
 
 
-@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
 def test_the_nearest_point_of_a_half_space(p: float) -> None:
     """It is on its border, and no point at random in the half-space is nearer."""
     rng = np.random.default_rng(0)
@@ -36,7 +36,7 @@ def test_the_nearest_point_of_a_half_space(p: float) -> None:
     assert torch.equal(around.nearest(slope, -value, value.abs()), torch.zeros_like(v)) or p == math.inf
 
 
-@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
 def test_points_stay_inside(p: float) -> None:
     rng = np.random.default_rng(1)
     around = frame(rng, p, domain=1.2)
@@ -52,7 +52,7 @@ def test_points_stay_inside(p: float) -> None:
     torch.testing.assert_close(around.gauge(shrunk), 0.25 * around.gauge(v))
 
 
-@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
 def test_the_nearest_point_where_a_linear_margin_vanishes(p: float) -> None:
     rng = np.random.default_rng(2)
     around = frame(rng, p, n=20)
@@ -64,7 +64,9 @@ def test_the_nearest_point_where_a_linear_margin_vanishes(p: float) -> None:
 
     v, gauge = nearest_broken(around, margins)
     sides = torch.where(slope > 0, around.down, around.up)
-    reach = torch.linalg.vector_norm(slope * sides, ord={1.0: math.inf, 2.0: 2, math.inf: 1}[p], dim=1)
+    reach = torch.linalg.vector_norm(
+        slope * sides, ord={1.0: math.inf, 1.5: 3, 2.0: 2, 3.0: 1.5, math.inf: 1}[p], dim=1
+    )
     torch.testing.assert_close(gauge, 3 / reach, rtol=1e-6, atol=0)
     assert bool((margins(around.points(v), torch.arange(5)).amin(1) <= 0).all())
 

@@ -87,7 +87,7 @@ def test_smoothed_derivatives_of_a_maximum(dtype: torch.dtype) -> None:
 
 def test_a_set_without_width_has_finite_gradients() -> None:
     center = torch.zeros(2, 3, dtype=torch.float64)
-    for p in (1, 2, math.inf):
+    for p in (1, 1.5, 2, 3, math.inf):
         radius = torch.zeros_like(center).requires_grad_()
         rows = torch.ones(2, 2, 3, dtype=torch.float64, requires_grad=True)
         support = InputSet(center, radius, p).support(rows)
@@ -95,7 +95,7 @@ def test_a_set_without_width_has_finite_gradients() -> None:
         assert all(bool(torch.isfinite(g).all()) for g in torch.autograd.grad(support.sum(), (rows, radius)))
 
 
-@pytest.mark.parametrize("p", [1, 2, math.inf])
+@pytest.mark.parametrize("p", [1, 1.2, 1.5, 2, 3, math.inf])
 @pytest.mark.parametrize("size", [1e-25, 1e-12, 1.0, 1e12, 1e25])
 @pytest.mark.parametrize("reach", [1e-12, 1.0, 1e12])
 def test_support_in_float32_neither_vanishes_nor_overflows(p: Any, size: float, reach: float) -> None:
@@ -113,6 +113,23 @@ def test_support_in_float32_neither_vanishes_nor_overflows(p: Any, size: float, 
         single.support_gradient(rows.float()), exact.support_gradient(rows.float().double()), strict=True
     ):
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("p", [1.001, 1.05, 1.5, 3.0, 1e6])
+@pytest.mark.parametrize("sharpness", [math.inf, 4.0])
+def test_any_norm_is_between_its_neighbours(p: float, sharpness: float) -> None:
+    """The dual norm as numpy has it; derivatives that add up to it, smoothed or not."""
+    rng = np.random.default_rng(7)
+    rows, radius = random_rows(rng, 2, 4), torch.from_numpy(rng.uniform(0.1, 1, (2, 4)))
+    rows[0, 0] = 0.0
+    inputs = InputSet(torch.zeros_like(radius), radius, p, sharpness=sharpness)
+    scaled = (rows * radius[:, None]).abs().numpy()
+    largest = scaled.max(-1).clip(1e-300)
+    wanted = largest * np.linalg.norm(scaled / largest[..., None], ord=p / (p - 1), axis=-1)
+    np.testing.assert_allclose(inputs.support(rows).numpy(), wanted, rtol=1e-12, atol=0)
+    at, by_radius = inputs.support_gradient(rows)
+    for parts in (at * rows, by_radius * radius[:, None]):
+        np.testing.assert_allclose(parts.sum(-1).numpy(), wanted, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -148,8 +165,9 @@ def test_a_box_covers_its_corners_up_to_rounding(seed: int, exponent: float) -> 
 
 def test_bad_sets_are_refused() -> None:
     x = torch.zeros(2, 3)
-    with pytest.raises(InputError, match="p must be 1, 2 or infinity"):
-        InputSet(x, x, 3)
+    for p in (0.5, math.nan, -math.inf, True):
+        with pytest.raises(InputError, match="p must be a number from 1 to infinity"):
+            InputSet(x, x, p)
     with pytest.raises(InputError, match="they must agree"):
         InputSet(x, torch.zeros(2, 4))
     with pytest.raises(InputError, match="basis must be 3 x 3"):

@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 import elbowroom as er
+from elbowroom.certificates.result import name_of_norm, shape_name
 from elbowroom.claim.space import Space
 from elbowroom.search import regions
+from elbowroom.search.regions.ball import Ball
 from elbowroom.search.regions.base import Region
 from elbowroom.search.regions.box import Box, Uniform
 from elbowroom.search.regions.ellipsoid import Ellipsoid
 from elbowroom.search.regions.l1 import L1
 from elbowroom.search.regions.oblique import Oblique
-from elbowroom.search.regions.registry import REGIONS, region_named
+from elbowroom.search.regions.registry import BALL, REGIONS, region_named
 
 BASIS = torch.linalg.qr(torch.tensor([[1.0, 0.5, 0.2], [-0.3, 1.0, 0.4], [0.1, -0.6, 1.0]]).double()).Q
 SHAPES = {
@@ -25,6 +27,7 @@ SHAPES = {
     "asymmetric": Box(asymmetric=True),
     "ellipsoid": Ellipsoid(),
     "l1": L1(),
+    "ball": Ball(1.5),
     "oblique": Oblique(BASIS, Ellipsoid()),
 }
 
@@ -58,7 +61,7 @@ def test_samples_lie_inside_and_fill_the_region(name: str, frozen: tuple[Any, ..
         assert (points[..., 1] == region.x[:, None, 1]).all()
 
 
-@pytest.mark.parametrize("name", ["box", "asymmetric", "ellipsoid", "l1"])
+@pytest.mark.parametrize("name", ["box", "asymmetric", "ellipsoid", "l1", "ball"])
 def test_volume_is_what_counting_points_says(name: str) -> None:
     region, theta = placed(name)
     low, high = region.input_set(region.sides(theta)).hull()
@@ -68,7 +71,7 @@ def test_volume_is_what_counting_points_says(name: str) -> None:
     torch.testing.assert_close(region.log_volume(theta), counted, rtol=0, atol=0.02)
 
 
-@pytest.mark.parametrize("name", ["box", "ellipsoid", "l1"])
+@pytest.mark.parametrize("name", ["box", "ellipsoid", "l1", "ball"])
 def test_samples_are_uniform(name: str) -> None:
     """Half of the volume lies within 2^(-1/n) of the size."""
     region, theta = placed(name)
@@ -89,7 +92,7 @@ LACKS = {Oblique: "needs a matrix"}
 def test_every_shape_is_registered_or_has_an_excuse() -> None:
     for module in pkgutil.iter_modules(regions.__path__):
         importlib.import_module(f"{regions.__name__}.{module.name}")
-    known = {type(region_named(name)) for name in REGIONS}
+    known = {type(region_named(name)) for name in (*REGIONS, f"{BALL}1.5")}
     shapes = {shape for shape in Region.__subclasses__() if shape.__module__.startswith(regions.__name__)}
     assert shapes - known - set(LACKS) == set(), "neither registered nor excused"
     assert set(LACKS) & known == set() and set(LACKS) <= shapes, "a stale excuse"
@@ -104,6 +107,26 @@ def test_shapes_are_told_apart_by_their_names() -> None:
     ]
     names = [shape.name for shape in made]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(("p", "same"), [(1, L1()), (2, Ellipsoid()), (math.inf, Box())])
+def test_balls_of_three_norms_are_shapes_with_names_of_their_own(p: float, same: Region) -> None:
+    ball = Ball(p)
+    assert (ball.name, ball.p, ball.placed) == (same.name, same.p, same.placed)
+    assert ball.stated_by_corners == same.stated_by_corners
+
+
+@pytest.mark.parametrize("p", [1.001, 1.5, 3, 1e6])
+def test_balls_of_other_norms(p: float) -> None:
+    ball = region_named(f"{BALL}{p}")
+    assert ball.p == p and ball.name == shape_name(name_of_norm(ball.p), False) and not ball.stated_by_corners
+    assert Ball(p).placed is ball.placed
+
+
+@pytest.mark.parametrize("p", [0.999, 0, -1, math.nan, -math.inf, True, "2", None, [2]])
+def test_what_is_no_norm_is_refused(p: Any) -> None:
+    with pytest.raises(er.InputError, match="a number p from 1 to infinity"):
+        Ball(p)
 
 
 def test_what_a_rotated_shape_is_of() -> None:

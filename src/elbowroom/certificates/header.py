@@ -71,7 +71,8 @@ def cells_of(claim: Mapping[str, Any], kind: type[Certificates]) -> dict[str, pa
 def stated_sizes(claim: Mapping[str, Any]) -> Sizes:
     """The sizes that a claim is about."""
     stated = claim["sizes"]
-    return Sizes(tuple(stated["input_shape"]), stated["outputs"], stated["rows"], stated["groups"])
+    rest = (stated[name] for name in ("outputs", "rows", "groups", "levels"))
+    return Sizes(tuple(stated["input_shape"]), *rest)
 
 
 def refuse_odd_claim(claim: Any, kind: type[Certificates], where: str) -> None:

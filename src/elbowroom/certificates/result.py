@@ -25,12 +25,13 @@ from elbowroom.certificates.schema import (
     must_fit,
     sliced,
 )
+from elbowroom.claim.categories import Categories
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 
 STATUSES = ("certified", "misclassified", "not_certified", "nonfinite", "error")
-NORMS = {"inf": math.inf, 1: 1.0, 2: 2.0}  # as settings name them
-_SHAPES = {"inf": "Box", 2: "Ellipsoid", 1: "L1"}  # by norm
+_NORMS = {"inf": math.inf, 1: 1.0, 2: 2.0}  # as settings name them; any other is a number between 1 and infinity
+_SHAPES = {"inf": "Box", 2: "Ellipsoid", 1: "L1"}  # by norm; the others are balls
 _TIED = ("", "(uniform)", "(asymmetric)")  # how a search may tie extents to one another, or a side to the other
 _ORTHOGONAL = 1e-4  # how far products of a basis's directions may be from 0 and 1
 MOST_WORDS = 1 << 17  # 8 bytes each, of one input's trees
@@ -39,15 +40,32 @@ _MEANS = ("geomean", "ratio")  # which one line about all certificates has
 
 def sizes_of(net: Network, group: Tensor | None) -> Sizes:
     """What the axes of the columns measure. `group`: that of a specification, `t`; None where labels stay."""
+    categories = Categories.of(net.about.table)
+    levels = 0 if categories is None else categories.count
     if group is None:
-        return Sizes(net.input_shape, net.n_outputs, 0, net.n_outputs - 1)
-    return Sizes(net.input_shape, net.n_outputs, group.numel(), len(group.unique()))
+        return Sizes(net.input_shape, net.n_outputs, 0, net.n_outputs - 1, levels)
+    return Sizes(net.input_shape, net.n_outputs, group.numel(), len(group.unique()), levels)
+
+
+def norm_of(stated: Any) -> float:
+    """The norm p of regions, from what settings name it by: one name each, so neither 1.0 nor true stands for 1."""
+    for name, p in _NORMS.items():
+        if type(stated) is type(name) and stated == name:
+            return p
+    if type(stated) is not float or not 1 < stated < math.inf or stated == 2:
+        raise InputError(f"settings: p cannot be {stated!r:.80}")
+    return stated
+
+
+def name_of_norm(p: float) -> Any:
+    """How settings name a norm: "inf", 1, 2, or a number such as 1.5."""
+    return next((name for name, known in _NORMS.items() if known == p), float(p))
 
 
 def shape_name(p: Any, rotated: bool, tied: str = "") -> str:
-    """What regions are: "Box", "Ellipsoid" or "L1", by their norm as settings name it; "Oblique(Box)" and so on in a
-    basis. `tied`: what a search adds to that, as in "Box(asymmetric)"."""
-    name = _SHAPES[p] + tied
+    """What regions are: "Box", "Ellipsoid", "L1" or "Ball(1.5)", by their norm as settings name it; "Oblique(Box)" and
+    so on in a basis. `tied`: what a search adds to that, as in "Box(asymmetric)"."""
+    name = _SHAPES.get(p, f"Ball({p!r})".replace(".0)", ")")) + tied
     return f"Oblique({name})" if rotated else name
 
 
@@ -69,6 +87,11 @@ class Certificates:
         center: The region's centre, `b x *s`: x, except for boxes with unequal sides.
         lower: The certified lower corner, for boxes along the axes, `b x *s`.
         upper: The upper one.
+        allowed: Of boxes over a table with categories: the levels that each category may take, `b x c`, those of all
+            categories side by side, in the table's order, each followed by "none of the levels" where the model has a
+            code for that. At their entries the corners are the hull of the codes of these, of which the region has
+            nothing but the codes themselves; extents are zero there.
+        maximal: Whether the proof was tried, and failed, for every further level by itself, `b`.
         basis: The directions of a rotated shape, `n x n`.
         lowest: The domain's lower end, `b x *s` or `1 x *s`. Inputs lie in the domain, and boxes; other shapes are not
             cut to it.
@@ -116,6 +139,8 @@ class Certificates:
     center: Tensor = column("float64", "b s", role="claim", blank="x")
     lower: Tensor | None = column("float64", "b s", role="claim", blank="x", when="boxes")
     upper: Tensor | None = column("float64", "b s", role="claim", blank="x", when="boxes")
+    allowed: Tensor | None = column("bool", "b c", role="claim", blank=False, when="categories")
+    maximal: Tensor | None = column("bool", "b", role="report", blank=False, when="categories")
     basis: Tensor | None = column("float64", "n n", role="claim", when="basis")
     lowest: Tensor | None = column("float64", "1|b s", role="claim", blank=-math.inf, when="domain", span=NUMBERS)
     highest: Tensor | None = column("float64", "1|b s", role="claim", blank=math.inf, when="domain", span=NUMBERS)
@@ -319,12 +344,11 @@ class Certificates:
 
     def _settings_must_fit(self, net: Network) -> None:
         settings = self.settings
-        allowed: dict[str, tuple[Any, ...]] = {
-            "p": tuple(NORMS), "decision": (net.decision,), "deployed": (None, "float32")
-        }  # fmt: skip
+        norm_of(settings.get("p", "missing"))
+        allowed: dict[str, tuple[Any, ...]] = {"decision": (net.decision,), "deployed": (None, "float32")}
         for name, values in allowed.items():
             stated = settings.get(name, "missing")
-            if not any(type(stated) is type(value) and stated == value for value in values):  # nor 1.0 or true for 1
+            if not any(type(stated) is type(value) and stated == value for value in values):
                 raise InputError(f"settings: {name} cannot be {settings.get(name, 'missing')!r}")
         for name, kind in {"bounds": str, "margin": str, "network_hash": str, "delta": float}.items():
             if not isinstance(settings.get(name), kind):

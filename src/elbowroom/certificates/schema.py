@@ -8,7 +8,8 @@ declared in one place, and computed in another.
     kind    "float64", "int64", "bool" (tensors) or "text".
     axes    "b" first: each input has its own. "1|b" first: each its own, or one row that stands for all of them.
             Neither: there is one for all. Then "s": the input's shape; "n": its features, flat; "k": outputs; "t": rows
-            of a specification; "g": its groups; "..64": a number of entries that differs by input, 64 at most.
+            of a specification; "g": its groups; "c": levels of all categories; "..64": a number of entries that differs
+            by input, 64 at most.
     role    "claim": what a proof proves, or what it is about; "hint": what may help to find the proof; "report": what
             the search says of itself, proved by nobody; "identity": by which name people know the row.
     blank   what an input without a certificate has; "x": a copy of the input.
@@ -48,12 +49,14 @@ Ragged = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the axes measure. `rows`: of a specification of one's own, zero where it is "the label stays"."""
+    """What the axes measure. `rows`: of a specification of one's own, zero where it is "the label stays"; `levels`: of
+    all categories."""
 
     input_shape: tuple[int, ...]
     outputs: int
     rows: int
     groups: int
+    levels: int = 0
 
     @property
     def n_inputs(self) -> int:
@@ -61,7 +64,8 @@ class Sizes:
 
     def along(self, axis: str) -> tuple[int, ...]:
         return {
-            "s": self.input_shape, "n": (self.n_inputs,), "k": (self.outputs,), "t": (self.rows,), "g": (self.groups,)
+            "s": self.input_shape, "n": (self.n_inputs,), "k": (self.outputs,), "t": (self.rows,), "g": (self.groups,),
+            "c": (self.levels,),
         }[axis]  # fmt: skip
 
 

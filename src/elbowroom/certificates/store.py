@@ -54,7 +54,7 @@ from elbowroom.network.file import about_hash, load_network, network_hash, save_
 from elbowroom.network.graph import Network
 from elbowroom.version import __version__
 
-FORMAT, VERSION = "elbowroom-run", 5
+FORMAT, VERSION = "elbowroom-run", 6
 PART_BYTES = 1 << 28  # of numbers in one part at most, before compression, except for
 ROW_BYTES = 1 << 30  # one row, which is a part of its own if it must be
 _MOST_JSON = 1 << 25  # bytes of run.json

@@ -18,7 +18,7 @@ from elbowroom.arguments.accuracy import warn_near_chance
 from elbowroom.arguments.frames import Taken, inputs_of
 from elbowroom.arguments.inputs import batched, labels_of
 from elbowroom.arguments.tensors import Array, tensor_of
-from elbowroom.certificates.result import Certificates, sizes_of
+from elbowroom.certificates.result import Certificates, name_of_norm, sizes_of
 from elbowroom.certificates.schema import blank_rows, write_rows
 from elbowroom.certify.larger import check_proof_bytes, effort_of
 from elbowroom.certify.measure import measure
@@ -161,7 +161,7 @@ def certify(
         points = _as_executed(points, space)
     outputs = _outputs(net.cast(torch.float64, where), points)
     chosen, spec = what_stays(net, outputs, labels, spec)
-    has = parts_of(shape_of, reach, spent is not None) | _imputing(net)
+    has = parts_of(net, shape_of, reach, spent is not None) | _imputing(net)
     found = blank_rows(Certificates, sizes_of(net, None if spec is None else spec.group), points.cpu(), has)
     size = batch or budget.batch(net, where, net.n_outputs - 1 if spec is None else spec.rows.shape[1])
     _fill(found, task, points, outputs, chosen, spec, space, size, started)
@@ -258,7 +258,7 @@ def uncertified(
     spent = _effort(told["effort"], told["bounds"], told["margin"], budget)
     space = space_of(net, x, *(told[name] for name in ("domain", "frozen", "importance", "max_eps")))
     check_proof_bytes(told["proof_bytes"])
-    has = parts_of(region, told["reach"], spent is not None) | _imputing(net)
+    has = parts_of(net, region, told["reach"], spent is not None) | _imputing(net)
     has |= {"specification"} if group is not None else set()
     found = blank_rows(Certificates, sizes_of(net, group), x, has)
     found["message"] = [message] * len(x)
@@ -317,13 +317,9 @@ def _settings(
     return {
         "region": region.name, "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
-        "precision": precision, "p": _norm(region), "deployed": deployed, "shares": shares,
+        "precision": precision, "p": name_of_norm(region.p), "deployed": deployed, "shares": shares,
         "network_hash": network_hash(net),
     }  # fmt: skip
-
-
-def _norm(region: Region) -> Any:
-    return region.p if region.p != torch.inf else "inf"
 
 
 def _as_executed(points: Tensor, space: Space) -> Tensor:

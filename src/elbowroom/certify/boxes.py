@@ -12,6 +12,7 @@ from elbowroom.certificates.result import MOST_WORDS, Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows
 from elbowroom.certify.api import collect
 from elbowroom.certify.task import parts_of
+from elbowroom.claim.categories import Categories
 from elbowroom.claim.space import Space
 from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.claim.stated import Stated
@@ -46,7 +47,8 @@ def certificates_of(
     of the inputs that are to have none. All are on one device.
     """
     sizes = sizes_of(net, None if spec is None else spec.group)
-    rows = blank_rows(Certificates, sizes, points.cpu(), parts_of(Box(), False, True))
+    rows = blank_rows(Certificates, sizes, points.cpu(), parts_of(net, Box(), False, True))
+    categories = Categories.of(net.about.table)
     rows["labels"] = labels.cpu().clone()
     rows["status"], rows["message"] = [s or "not_certified" for s in status], list(message)
     packed: list[Any] = [_words(own) for own in trees]
@@ -63,6 +65,8 @@ def certificates_of(
         margins = prove(net, region, own.rows, own.offset, own.group, None, None, forest).cpu()
         passed = (margins > 0).all(1)
         _write(rows, part[passed], region.take(passed.to(at.device)), margins[passed], packed)
+        if categories is not None:  # as they are
+            rows["allowed"][part[passed]] = categories.sets_of(points.flatten(1).cpu()[part[passed]])
         for k in part[~passed].tolist():
             rows["message"][k] = _NOT_PROVED
     found: dict[str, Any] = rows

@@ -14,19 +14,23 @@ from torch import Tensor
 
 from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows
+from elbowroom.certify.fill_up import fill_up
 from elbowroom.certify.larger import Short
 from elbowroom.certify.reach import reaches
 from elbowroom.certify.triage import triage
 from elbowroom.certify.verdict import largest_proved
+from elbowroom.claim.categories import Categories
 from elbowroom.claim.hints import PROOF_BYTES, Hints
 from elbowroom.claim.space import Space
 from elbowroom.claim.specification import Specification
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Trees
 from elbowroom.claim.tree_bytes import as_words, pack
+from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import prove
 from elbowroom.search.branching.enlarge import Effort, enlarge
 from elbowroom.search.find import BLUR, Found, Inputs, Search, positions
+from elbowroom.search.levels import grow, worth_of
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.solvers.boundary import to_boundary
@@ -39,10 +43,12 @@ _NONE = (
 )
 
 
-def parts_of(region: Region, reach: bool, splits: bool) -> set[str]:
+def parts_of(net: Network, region: Region, reach: bool, splits: bool) -> set[str]:
     """Which parts the columns have that a search writes; `reach`: whether it looks for counterexamples, too; `splits`:
     whether regions are cut into parts."""
     boxes = {"boxes"} if region.stated_by_corners else set()
+    if boxes and Categories.of(net.about.table) is not None:
+        boxes.add("categories")
     beyond = {"reach", *(["faces"] if boxes else [])} if reach else set()
     return boxes | beyond | ({"splits"} if splits else set())
 
@@ -65,12 +71,15 @@ class Task:
 
     def run(self, inputs: Inputs, labels: Tensor) -> dict[str, Any]:
         """Certificates of one batch, as the fields of `Certificates`; features flat."""
+        if not self.search.region.stated_by_corners:  # only boxes have sets of levels; the others hold them
+            inputs = dataclasses.replace(inputs, space=inputs.space.without_categories())
         status, message = self._triage(inputs, labels)
         work = Work.none(len(inputs))
         sizes = dataclasses.replace(sizes_of(self.search.net, inputs.spec.group), input_shape=inputs.x.shape[1:])
         result = blank_rows(
-            Certificates, sizes, inputs.x, parts_of(self.search.region, self.reach, self.effort is not None)
-        )
+            Certificates, sizes, inputs.x,
+            parts_of(self.search.net, self.search.region, self.reach, self.effort is not None),
+        )  # fmt: skip
         result["labels"] = labels
         passed = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.x.device)
         todo = torch.tensor([s == "" for s in status], device=passed.device).nonzero().squeeze(1)
@@ -85,8 +94,12 @@ class Task:
         if len(todo):
             found, _ = self._attempt(inputs.take(todo), torch.float64, work)
             _keep_larger(result, passed, todo, found, inputs.space.part(todo))
+        if inputs.space.categories is not None:
+            inputs = self._grow_sets(inputs, passed, result, work)
         if self.effort is not None:
             self._enlarge(inputs, passed, result, self.effort)
+        if inputs.space.categories is not None:
+            fill_up(inputs, passed, result, self._prove_somehow, self._passes)
         least = inputs.spec.margins(inputs.outputs).amin(1).tolist()
         for k, ok in enumerate(passed.tolist()):
             if not status[k]:
@@ -98,6 +111,33 @@ class Task:
             self._look_beyond(inputs, passed.nonzero().squeeze(1), result)
         return result
 
+    def _grow_sets(self, inputs: Inputs, passed: Tensor, result: dict[str, Any], work: Work) -> Inputs:
+        """Replaces certified regions by others with more levels, where these are worth more; the inputs, with the sets
+        that they now have."""
+        space = inputs.space
+        assert space.allowed is not None and space.may is not None
+        some = (passed & (space.may & ~space.allowed).any(1)).nonzero().squeeze(1)
+        if len(some):
+            part = inputs.take(some)
+            found = self._found_again(part, some, result)
+            grown = grow(self.search, part, found.theta, found.cap, self.dtype)
+            larger = dataclasses.replace(part, space=part.space.allowing(grown.allowed))
+            proposed = dataclasses.replace(found, theta=grown.theta)
+            for columns in (self._verdict(larger, proposed), self._attempt(larger, self.dtype, work)[0]):
+                columns.pop("factor", None)
+                _keep_larger(result, passed, some, columns, part.space)
+        own = torch.where(passed[:, None], result["allowed"], space.allowed)
+        return dataclasses.replace(inputs, space=space.allowing(own))
+
+    def _found_again(self, part: Inputs, rows: Tensor, result: dict[str, Any]) -> Found:
+        """What is written for the inputs `rows`, `part` of the batch, as a search finds it."""
+        shape = self.search.region
+        moves = True if part.space.categories is None else part.space.categories.moves.to(part.x.device)
+        shift = torch.where(torch.as_tensor(moves, device=part.x.device), result["center"][rows] - part.x, 0.0)
+        shift = shift if shape.basis is None else shift @ shape.basis.to(shift)
+        down, up = ((result["eps"][rows] + side * shift).clamp_min(0) for side in (-1, 1))
+        return self.search.around(part, shape.theta(down, up), result["uniform"][rows])
+
     def _enlarge(self, inputs: Inputs, passed: Tensor, result: dict[str, Any], effort: Effort) -> None:
         """Replaces certified regions, those that `passed`, `b`, by larger ones, where such are found and proved."""
         good = passed.nonzero().squeeze(1)
@@ -106,18 +146,14 @@ class Task:
             if not len(some):
                 continue
             part = inputs.take(some)
-            shape = self.search.region
-            shift = result["center"][some] - part.x
-            shift = shift if shape.basis is None else shift @ shape.basis.to(shift)
-            down, up = ((result["eps"][some] + side * shift).clamp_min(0) for side in (-1, 1))
-            found = self.search.around(part, shape.theta(down, up), result["uniform"][some])
+            found = self._found_again(part, some, result)
             found.ended = [result["ended"][k] for k in some.tolist()]
             placed = self.search.place(part, found.cap, dtype)
             theta = torch.minimum(found.theta.to(dtype), placed.caps)
             spec = dataclasses.replace(part.spec, offset=part.spec.offset - self.search.delta)
             net = self.search.net.cast(dtype, inputs.x.device)
             spec, fits = spec.cast(dtype, inputs.x.device), Short(self.proof_bytes)
-            larger = enlarge(net, placed, theta, spec, effort, fits, one_shape=shape.one_radius)
+            larger = enlarge(net, placed, theta, spec, effort, fits, one_shape=self.search.region.one_radius)
             found.theta = larger.theta.double()
             trees = [tuple(own.items()) for own in larger.trees]
             columns = self._verdict(part, found, trees)
@@ -131,7 +167,11 @@ class Task:
             return
         shape = self.search.region
         if shape.stated_by_corners:
-            region = Stated(result["lower"][good], result["upper"][good])
+            lower, upper = result["lower"][good], result["upper"][good]
+            if inputs.space.categories is not None:  # as they are: what is beyond is looked for among numbers
+                moves, x = inputs.space.categories.moves.to(lower.device), inputs.x[good]
+                lower, upper = torch.where(moves, lower, x), torch.where(moves, upper, x)
+            region = Stated(lower, upper)
         else:
             basis = None if shape.basis is None else shape.basis.double().to(inputs.x.device)
             region = Stated(center=result["center"][good], radius=result["eps"][good], p=shape.p, basis=basis)
@@ -183,6 +223,19 @@ class Task:
     def _prove(self, region: Stated, spec: Specification, trees: Trees | None = None) -> Tensor:
         return prove(self.search.net, region, spec.rows, spec.offset, spec.group, self.hints, self.deployed, trees)
 
+    def _prove_somehow(self, region: Stated, spec: Specification, trees: Trees | None = None) -> Tensor:
+        """As `_prove`, and where that is not enough with the other lines, which `check` tries as well."""
+        margins = self._prove(region, spec, trees)
+        left = (~self._passes(margins)).nonzero().squeeze(1)
+        if len(left):
+            other = Hints(not self.hints.parallel, logits=True)
+            part, own = spec.part(left), None if trees is None else [trees[k] for k in left.tolist()]
+            again = prove(
+                self.search.net, region.take(left), part.rows, part.offset, part.group, other, self.deployed, own
+            )
+            margins[left] = torch.maximum(margins[left], again)
+        return margins
+
     def _passes(self, margins: Tensor) -> Tensor:
         """Which inputs' proved margins, `b x g`, are a certificate's."""
         return ((margins >= self.search.delta) & (margins > 0)).all(1)
@@ -202,6 +255,8 @@ class Task:
         )
         passed = factor > 0
         half = proved.half_widths()
+        if proved.categories is not None:  # codes have no extent
+            half = torch.where(proved.categories.moves.to(half.device), half, 0.0)
         half = torch.where(passed[:, None], half, 0.0)
         n_free = region.n_free
         log_geomean = torch.where(free, half, 1.0).log().sum(1) / n_free
@@ -212,12 +267,16 @@ class Task:
             at_cap = at_cap.chunk(2, 1)[0] & at_cap.chunk(2, 1)[1]
         ends = {"lower": proved.lower, "upper": proved.upper}
         corners = {name: torch.where(passed[:, None], t, x) for name, t in ends.items() if t is not None}
+        middle = proved.middle()
+        if proved.categories is not None and proved.allowed is not None:
+            corners["allowed"] = proved.allowed & passed[:, None]
+            middle = torch.where(proved.categories.moves.to(x.device), middle, x)
         return {
             "certified": passed,
             "factor": factor,
             "ended": found.ended,
             "eps": half,
-            "center": torch.where(passed[:, None], proved.middle(), x),
+            "center": torch.where(passed[:, None], middle, x),
             **corners,
             "capped": at_cap,
             "uniform": torch.where(passed, found.radius, 0.0),
@@ -231,7 +290,10 @@ class Task:
 def _keep_larger(result: dict[str, Any], passed: Tensor, rows: Tensor, found: dict[str, Any], space: Space) -> None:
     """Writes what was found for the inputs `rows` over what there was, where it is larger; `space`: theirs."""
     new, old = (space.importance * torch.where(space.free, t, 1.0).log() for t in (found["eps"], result["eps"][rows]))
-    better = found.pop("certified") & (new.sum(1) > old.sum(1))
+    more = new.sum(1) - old.sum(1)
+    if "allowed" in found:
+        more = more + worth_of(space, found["allowed"]) - worth_of(space, result["allowed"][rows])
+    better = found.pop("certified") & (more > 0)
     passed[rows[better]] = True
     for name, value in found.items():
         if isinstance(value, list):

@@ -21,12 +21,16 @@ def triage(
     margins, decided, labels_ = least.tolist(), net.decide(outputs).tolist(), labels.tolist()
     finite, outputs_finite = torch.isfinite(x).all(1).tolist(), torch.isfinite(outputs).all(1).tolist()
     beyond = (x < space.lowest) | (x > space.highest)
-    outside = beyond.any(1).tolist()
+    outside, levels = beyond.any(1).tolist(), [True] * len(margins)
+    if space.categories is not None and space.allowed is not None:
+        levels = space.categories.sensible(space.allowed).tolist()
     status, message = [], []
     for k, margin in enumerate(margins):
         kind, why = "", ""
         if not finite[k]:
             kind, why = "nonfinite", "the input holds NaN or infinite values"
+        elif not levels[k]:
+            kind, why = "error", "the entries of a category are the code of none of its levels"
         elif outside[k]:
             place = int(beyond[k].nonzero()[0])
             kind, why = "error", f"feature {place} = {float(x[k, place]):.6g} lies outside the domain"

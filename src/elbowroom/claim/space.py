@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.arguments.features import named, spread
+from elbowroom.claim.categories import Categories
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 
@@ -20,6 +21,8 @@ class Space:
 
     `lowest`, `highest`: the domain's ends, infinite where there is none. `cap`: how far each feature may move from its
     input at most. `free`: features that may move. `importance`: their weights in the objective, zero for the others.
+    `categories`: whose entries do not move, but are codes of the levels `allowed`, `b x c`: at first the input's own.
+    `may`: levels that a set may have, `b x c`; `weights`: of the log of how many it has, `b x g` for `g` categories.
     """
 
     lowest: Tensor
@@ -27,10 +30,22 @@ class Space:
     cap: Tensor
     free: Tensor
     importance: Tensor
+    categories: Categories | None = None
+    allowed: Tensor | None = None
+    may: Tensor | None = None
+    weights: Tensor | None = None
 
     def part(self, index: Tensor) -> Space:
         """That of some of the inputs."""
-        return Space(*(t[index] for t in vars(self).values()))
+        cut: dict[str, Any] = {name: t[index] for name, t in vars(self).items() if isinstance(t, Tensor)}
+        return replace(self, **cut)
+
+    def without_categories(self) -> Space:
+        return replace(self, categories=None, allowed=None, may=None, weights=None)
+
+    def allowing(self, allowed: Tensor) -> Space:
+        """The same with other sets of levels, `b x c`."""
+        return replace(self, allowed=allowed)
 
     def capped(self, cap: Tensor) -> Space:
         """The same with other caps."""
@@ -71,7 +86,23 @@ def space_of(
     weight = spread(net, points, 1.0 if importance is None else importance, "importance", 1.0).double()
     if not bool(((weight > 0) & weight.isfinite())[free].all()):
         raise InputError("importance must be positive and finite for every free feature")
-    return Space(lowest, highest, caps, free, torch.where(free, weight, 0.0))
+    space = Space(lowest, highest, caps, free, torch.where(free, weight, 0.0))
+    given = spread(net, points, named(net, False if frozen is None else frozen), "frozen").bool()
+    return _with_categories(space, Categories.of(net.about.table), points.flatten(1), given, weight)
+
+
+def _with_categories(space: Space, categories: Categories | None, x: Tensor, frozen: Tensor, weight: Tensor) -> Space:
+    """The space with sets of levels: the inputs' own, and those that may be added to them, in the domain and where the
+    category is not frozen."""
+    if categories is None:
+        return space
+    categories = categories.to(x.device)
+    own = categories.sets_of(x)
+    may = categories.inside(torch.ones_like(own), space.lowest.expand_as(x), space.highest.expand_as(x))
+    for one, place in categories:
+        may[:, place] &= ~frozen.expand_as(x)[:, one.entries].any(1, keepdim=True)
+    weights = torch.stack([weight.expand_as(x)[:, one.first] for one, _ in categories], 1)
+    return replace(space, categories=categories, allowed=own, may=may | own, weights=weights)
 
 
 def held(net: Network, points: Tensor) -> Tensor:

@@ -8,9 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from elbowroom.claim.categories import Categories, must_fit
 from elbowroom.errors import InputError
 
-NORMS = (1, 2, math.inf)  # of regions that can be stated
+
+def is_norm(p: object) -> bool:
+    """Whether p is a number from 1 to infinity, so that `||v||_p` is a norm."""
+    return isinstance(p, int | float) and not isinstance(p, bool) and p >= 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +22,8 @@ class Stated:
     """A region per input, in float64, taken as exact numbers; all `b x n`.
 
     A box by its corners: `lower`, `upper`. Otherwise `center + basis (radius * v)`, `||v||_p <= 1`; `basis`: `n x n`,
-    its columns are directions, or None for the axes.
+    its columns are directions, or None for the axes. Of a box with `categories` their entries are codes of the levels
+    that are `allowed`, `b x c`, and of no others; its corners are there the hull of these.
     """
 
     lower: Tensor | None = None
@@ -27,6 +32,8 @@ class Stated:
     radius: Tensor | None = None
     p: float = math.inf
     basis: Tensor | None = None
+    categories: Categories | None = None
+    allowed: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self._ends[0])
@@ -50,18 +57,25 @@ class Stated:
     def take(self, index: Tensor | slice) -> Stated:
         """The regions of some inputs."""
         first, second = self._ends
-        return self._with(first[index], second[index])
+        allowed = None if self.allowed is None else self.allowed[index]
+        return replace(self._with(first[index], second[index]), allowed=allowed)
 
     def put(self, index: Tensor, other: Stated) -> None:
         """Replaces some of the regions by those of `other`, in place."""
         for own, new in zip(self._ends, other._ends):
             own[index] = new
+        if self.allowed is not None and other.allowed is not None:
+            self.allowed[index] = other.allowed
 
     def sensible(self) -> Tensor:
-        """Which inputs' regions are what they say, `b`: corners in order, radii that are not negative, no NaN."""
+        """Which inputs' regions are what they say, `b`: corners in order, radii that are not negative, no NaN; of every
+        category a level, and corners to match."""
         first, second = self._ends
-        good = first <= second if self.is_box else torch.isfinite(first) & (second >= 0)
-        return good.all(1)
+        good = (first <= second if self.is_box else torch.isfinite(first) & (second >= 0)).all(1)
+        if self.categories is not None and self.allowed is not None:
+            low, high = self.categories.hull(self.allowed, first, second)
+            good &= self.categories.sensible(self.allowed) & (low == first).all(1) & (high == second).all(1)
+        return good
 
     def middle(self) -> Tensor:
         """The centre; of a box, rounded, but inside."""
@@ -83,8 +97,12 @@ class Stated:
         f = factor[:, None]
         first, second = self._ends
 
+        # Sets of levels stay what they are.
+        moves = None if self.categories is None else self.categories.moves.to(first.device)
+
         def towards(t: Tensor) -> Tensor:
-            return torch.where(f < 1, x + f * (t - x), t)
+            found = torch.where(f < 1, x + f * (t - x), t)
+            return found if moves is None else torch.where(moves, found, t)
 
         if self.is_box:
             return self._with(torch.maximum(towards(first), first), torch.minimum(towards(second), second))
@@ -101,7 +119,9 @@ class Stated:
     def to(self, device: torch.device | str) -> Stated:
         """In another place."""
         first, second = (t.to(device) for t in self._ends)
-        return replace(self._with(first, second), basis=None if self.basis is None else self.basis.to(device))
+        basis, allowed = (None if t is None else t.to(device) for t in (self.basis, self.allowed))
+        categories = None if self.categories is None else self.categories.to(device)
+        return replace(self._with(first, second), basis=basis, categories=categories, allowed=allowed)
 
 
 def well_formed(
@@ -117,12 +137,15 @@ def well_formed(
         t = getattr(region, name)
         if t is None or tuple(t.shape) != (batch, n_inputs) or not t.is_floating_point():
             raise InputError(f"the region needs {name}: numbers, one row of {n_inputs} per input")
-    if region.p not in NORMS:
-        raise InputError(f"a region has the norm 1, 2 or infinity, not {region.p}")
+    if not is_norm(region.p):
+        raise InputError(f"a region has a norm p from 1 to infinity, not {region.p}")
     if region.is_box and (region.basis is not None or region.p != math.inf):
         raise InputError("a box given by its corners has no basis, and no other norm")
     if region.basis is not None and tuple(region.basis.shape) != (n_inputs, n_inputs):
         raise InputError(f"the basis has shape {tuple(region.basis.shape)}, not {(n_inputs, n_inputs)}")
+    if region.categories is not None and not region.is_box:
+        raise InputError("only boxes have sets of categories")
+    must_fit(region.categories, region.allowed, batch, n_inputs)
     if rows.dim() != 3 or rows.shape[0] not in (1, batch) or rows.shape[2] != n_outputs or not rows.shape[1]:
         raise InputError(f"rows of shape {tuple(rows.shape)} do not fit {batch} inputs and {n_outputs} outputs")
     if offset.shape != rows.shape[:2]:

@@ -74,7 +74,9 @@ class Column:
         for k in range(self.width):
             own = [_shown(level) for level, code in zip(self.levels, self.codes) if code[k] != 0]
             names.append(f"{self.name}={' or '.join(own)}" if own else f"{self.name}[{k}]")
-        return tuple(names)
+        # Only of one-hot codes, or codes of zeros, do levels name entries.
+        named = all(sum(v != 0 for v in code) <= 1 for code in self.codes)
+        return tuple(names) if named else tuple(f"{self.name}[{k}]" for k in range(self.width))
 
     def level_of(self, code: Sequence[float]) -> int | None:
         """The number of the level that a code stands for; None where it is of none, or of several alike."""

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from elbowroom.certificates.result import NORMS, Certificates
+from elbowroom.certificates.result import Certificates, norm_of
+from elbowroom.claim.categories import Categories
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Tree, leaves_of
 from elbowroom.claim.tree_bytes import as_bytes, unpack
@@ -44,6 +45,11 @@ def faults(certs: Certificates, net: Network) -> list[str]:
     size = _size(certs)
     if certs.lower is not None and certs.upper is not None:
         lower, upper = certs.lower.flatten(1), certs.upper.flatten(1)
+        categories = Categories.of(net.about.table) if certs.allowed is not None else None
+        if categories is not None and certs.allowed is not None:
+            good.extend(_faults_of_levels(categories, certs.allowed, x, lower, upper))
+            # What is said below of corners and extents is about numbers.
+            lower, upper = (torch.where(categories.moves, t, x) for t in (lower, upper))
         good.append(("the lower corner is above the upper one", (lower <= upper).all(1)))
         good.append(("the input lies outside the region", ((lower <= x) & (x <= upper)).all(1)))
         good.append(("the centre lies outside the region", ((lower <= center) & (center <= upper)).all(1)))
@@ -59,7 +65,7 @@ def faults(certs: Certificates, net: Network) -> list[str]:
         straight = certs.orthogonal
         good.append(("the basis is not orthogonal, so extents mean nothing", torch.full((len(x),), straight)))
         if straight:
-            inside = _is_near(x - center, eps, NORMS[certs.settings["p"]], certs.basis, x)
+            inside = _is_near(x - center, eps, norm_of(certs.settings["p"]), certs.basis, x)
             good.append(("the input lies outside the region", inside))
         if certs.settings["p"] != "inf":  # extents are read as those around the input
             good.append(("the input is not the region's centre", (x == center).all(1)))
@@ -70,13 +76,25 @@ def faults(certs: Certificates, net: Network) -> list[str]:
     return [why if s == "certified" else f"no certificate: {s}" for why, s in zip(message, certs.status)]
 
 
+def _faults_of_levels(
+    categories: Categories, allowed: Tensor, x: Tensor, lower: Tensor, upper: Tensor
+) -> list[tuple[str, Tensor]]:
+    """What may be wrong about sets of levels, and where it is right, `b`."""
+    low, high = categories.hull(allowed, lower, upper)
+    return [
+        ("a category has no level", categories.sensible(allowed)),
+        ("the input's own level of a category is not among those allowed", categories.holds(allowed, x)),
+        ("the corners are not those of the levels allowed", ((low == lower) & (high == upper)).all(1)),
+    ]
+
+
 def _fault_of_trees(certs: Certificates, net: Network, k: int) -> str:
     """Why the trees of one certificate are none, in words."""
     if certs.trees is None or not len(certs.trees[k]):
         return ""
     group = torch.arange(net.n_outputs - 1) if certs.spec_group is None else certs.spec_group
     try:
-        leaves_of([trees_of(certs, k)], group, net, region_of(certs, torch.tensor([k])))
+        leaves_of([trees_of(certs, k)], group, net, region_of(certs, net, torch.tensor([k])))
     except InputError as error:
         return str(error)
     return ""
@@ -93,11 +111,8 @@ def _size(certs: Certificates) -> list[tuple[str, Tensor]]:
     free = eps > 0
     n = free.sum(1).double()
     log = torch.where(n > 0, torch.where(free, eps, 1.0).log().sum(1) / n, -torch.inf)
-    unit = {
-        "inf": n * math.log(2),
-        2: n / 2 * math.log(math.pi) - torch.lgamma(n / 2 + 1),
-        1: n * math.log(2) - torch.lgamma(n + 1),
-    }[certs.settings["p"]]
+    p = norm_of(certs.settings["p"])
+    unit = n * (math.log(2) + math.lgamma(1 + 1 / p)) - torch.lgamma(1 + n / p)
     good = []
     for name, stated, right in (
         ("geometric mean", certs.geomean.log(), log),
@@ -127,11 +142,15 @@ def _is_near(moved: Tensor, eps: Tensor, p: float, basis: Tensor | None, x: Tens
     return inside
 
 
-def region_of(certs: Certificates, index: Tensor) -> Stated:
+def region_of(certs: Certificates, net: Network, index: Tensor) -> Stated:
+    """The regions of some inputs; `net`: whose table says what the codes of categories are."""
     if certs.lower is not None and certs.upper is not None:
-        return Stated(certs.lower[index].flatten(1), certs.upper[index].flatten(1))
+        corners = certs.lower[index].flatten(1), certs.upper[index].flatten(1)
+        if certs.allowed is None:
+            return Stated(*corners)
+        return Stated(*corners, categories=Categories.of(net.about.table), allowed=certs.allowed[index])
     center, radius = certs.center[index].flatten(1), certs.eps[index].flatten(1)
-    return Stated(center=center, radius=radius, p=NORMS[certs.settings["p"]], basis=certs.basis)
+    return Stated(center=center, radius=radius, p=norm_of(certs.settings["p"]), basis=certs.basis)
 
 
 __all__ = ["faults", "region_of", "trees_of"]

@@ -22,7 +22,7 @@ Prove = Callable[[Stated, Tensor, Tensor, Tensor, Hints], Tensor]
 
 _WAYS = (Hints(hidden=False), Hints())  # without width intervals are mostly enough, and cost next to nothing
 _NEAR = 1 + 2.0**-30  # how far a point is called one of a rotated box; the one that is meant lies in it
-_VANISHED = 1e-150  # what squares that underflow may take from a norm
+_VANISHED = 1e-150  # what powers that underflow may take from a sum
 
 
 def held_by(region: Stated, x: Tensor, point: Tensor, scale: Tensor) -> tuple[Tensor, Stated]:
@@ -49,7 +49,7 @@ def held_by(region: Stated, x: Tensor, point: Tensor, scale: Tensor) -> tuple[Te
         inside = (w.abs() <= _NEAR * room).all(1)
         w = torch.clamp(w, -room, room)
     else:
-        inside = _norm(torch.where(w == 0, 0.0, up(w.abs() / room)), region.p) <= 1
+        inside = _powers(torch.where(w == 0, 0.0, up(w.abs() / room)), region.p) <= 1
     turned, size = (w, w.abs()) if region.basis is None else (w @ region.basis.T, w.abs() @ region.basis.abs().T)
     n = x.shape[1]
     error = SAFE * gamma(n + 4) * (x.abs() + shift.abs() + size) + 4 * n * ETA
@@ -84,10 +84,9 @@ def _at_most(moved: Tensor, scale: Tensor, extent: Tensor) -> Tensor:
     return (moved <= 0) | (up(moved) <= down(scale[:, None] * down(extent)))
 
 
-def _norm(share: Tensor, p: float) -> Tensor:
-    """A number above the 1- or 2-norm of numbers that are not negative, `b`."""
-    norm: Tensor = torch.linalg.vector_norm(share, ord=p, dim=1)
-    return SAFE * norm + _VANISHED
+def _powers(share: Tensor, p: float) -> Tensor:
+    """A number above the sum of the powers p of numbers that are not negative, `b`: at most 1 where their norm is."""
+    return SAFE * share.pow(p).sum(1) + _VANISHED
 
 
 __all__ = ["broken_on", "held_by"]

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
+from elbowroom.claim.categories import Categories
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Trees
@@ -168,6 +169,11 @@ def _network_of(certs: Certificates, net: Network | None) -> Network:
     stated, found = certs.settings.get("network_hash"), network_hash(net)
     if stated != found:
         raise InputError(f"the certificates are about the network with hash {stated}; this one has the hash {found}")
+    own = None if certs.network is None else Categories.of(certs.network.about.table)
+    if certs.allowed is not None and certs.network is not net and own is not None:
+        given = Categories.of(net.about.table)
+        if given is None or not given.alike(own):
+            raise InputError("the certificates are about other categories, or other codes of them, than this network's")
     return net
 
 
@@ -202,7 +208,7 @@ def _prove_again(
 ) -> tuple[Tensor, Tensor]:
     """Margins proved for some of the certificates, `b x g`, and which of them pass, `b`."""
     rows, offset, group = _specification(certs, net, index)
-    region = region_of(certs, index)
+    region = region_of(certs, net, index)
     trees = [trees_of(certs, k) for k in index.tolist()]
     margins = prover(region, rows, offset, group, hints[0], trees)
     passed = (margins > 0).all(1)
@@ -231,7 +237,7 @@ def _refuse_other_limits(
     if not len(index):
         return
     x, point = certs.x[index].flatten(1), certs.seen[index].flatten(1)
-    held, box = held_by(region_of(certs, index), x, point, certs.reach[index])
+    held, box = held_by(_of_numbers(region_of(certs, net, index), x), x, point, certs.reach[index])
     if certs.lower is not None and certs.lowest is not None and certs.highest is not None:
         ends = (_part(end.flatten(1), index) for end in (certs.lowest, certs.highest))
         held &= (next(ends) <= point).all(1) & (point <= next(ends)).all(1)
@@ -245,6 +251,14 @@ def _refuse_other_limits(
             message[k] = "the counterexample it states (seen) does not lie in its region scaled by reach"
         elif not known:
             message[k] = "not proved: that the point it states (seen) is a counterexample"
+
+
+def _of_numbers(region: Stated, x: Tensor) -> Stated:
+    """The region with categories held at the inputs' own levels: a counterexample that is stated is one of these."""
+    if region.categories is None or region.lower is None or region.upper is None:
+        return region
+    moves = region.categories.moves
+    return Stated(torch.where(moves, region.lower, x), torch.where(moves, region.upper, x))
 
 
 def _part(t: Tensor, index: Tensor) -> Tensor:

@@ -96,7 +96,8 @@ def asked_of(
     status, message = triage(net, points.flatten(1), outputs, margins.amin(1), chosen, space, who)
     for row, why in given.faults.items():
         status[row], message[row] = "error", why
-    return Asked(net, points, chosen, told, space, margins, status, message, domain is not None)
+    # Categories stay as they are: their entries are numbers that do not move.
+    return Asked(net, points, chosen, told, space.without_categories(), margins, status, message, domain is not None)
 
 
 def features_of(net: Network, wanted: Any, what: str) -> list[int]:

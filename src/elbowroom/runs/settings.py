@@ -23,7 +23,7 @@ from elbowroom.claim.hints import PROOF_BYTES
 from elbowroom.errors import InputError
 from elbowroom.runs import values
 from elbowroom.search.bounds.methods import MARGINS, METHODS
-from elbowroom.search.regions.registry import REGIONS
+from elbowroom.search.regions.registry import BALL, REGIONS
 from elbowroom.search.solvers.registry import SOLVERS
 
 ENGINES = ("local", "ray")
@@ -183,7 +183,10 @@ class Settings:
         "Regression: the outputs that the model gives stay within this of their values; one number, or one each.",
         panel=WHAT, kind=CLAIM, metavar="TOL",
     )  # fmt: skip
-    region: str = option(values.one_of(*REGIONS), "{choices}.", "box", panel=WHAT, kind=CLAIM, metavar="SHAPE")
+    region: str = option(
+        values.Shape((*REGIONS, f"{BALL}P"), BALL), "{choices} (a ball of the norm P, from 1 to inf).", "box",
+        panel=WHAT, kind=CLAIM, metavar="SHAPE",
+    )  # fmt: skip
     domain: Any = option(
         values.domain,
         "Valid values: LOW,HIGH for all features, FEATURE=LOW,HIGH for one (repeat the flag); data: what the data set "

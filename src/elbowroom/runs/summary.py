@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from elbowroom.certificates.header import Plan
-from elbowroom.certificates.result import NORMS, STATUSES, Certificates
+from elbowroom.certificates.result import STATUSES, Certificates, norm_of
 from elbowroom.certificates.store import Run
 from elbowroom.runs.origin import origin_lines
 from elbowroom.runs.stored import stored_settings
@@ -19,7 +19,7 @@ from elbowroom.runs.values import ALL
 EXAMPLES = 3  # of each status that is not "certified"
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 HALF_WIDTH, SEMI_AXIS, REACH = "half-width", "semi-axis", "reach along the axis alone"
-_EXTENTS = {math.inf: HALF_WIDTH, 2.0: SEMI_AXIS, 1.0: REACH}  # by norm
+_EXTENTS = {math.inf: HALF_WIDTH, 2.0: SEMI_AXIS}  # by norm; other shapes have no word for it
 _BINS = 10
 # What a summary has that no proof covers.
 _STATED = (
@@ -152,7 +152,7 @@ def found_by(run: Run) -> Found:
 
 def extent_of(certs: Certificates) -> str:
     """What the extent of a feature is (of a direction, in a basis): it follows from the norm of the regions."""
-    return _EXTENTS[NORMS[certs.settings["p"]]]
+    return _EXTENTS.get(norm_of(certs.settings["p"]), REACH)
 
 
 def cap_in_words(settings: dict[str, Any] | None) -> str:

@@ -117,6 +117,24 @@ def one_of(*names: str) -> OneOf:
     return OneOf(names)
 
 
+@dataclass(frozen=True)
+class Shape(OneOf):
+    """The name of a shape, or of a ball and its norm, as in ball:1.5."""
+
+    ball: str = "ball:"
+
+    def __call__(self, value: Any) -> str:
+        if not isinstance(value, str) or not value.startswith(self.ball):
+            return super().__call__(value)
+        try:
+            p = number(value.removeprefix(self.ball))
+        except Wrong:
+            p = math.nan
+        if not p >= 1:
+            raise Wrong(f"{self.ball}P with a norm P from 1 to inf, such as {self.ball}1.5")
+        return f"{self.ball}{p!r}".removesuffix(".0")
+
+
 def effort(value: Any) -> str:
     """A name, leaves or seconds, as text; what it means `certify` says."""
     found = str(value).strip().lower()

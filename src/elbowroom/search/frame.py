@@ -81,7 +81,9 @@ class Frame:
 
     def gauge(self, v: Tensor) -> Tensor:
         """By how much regions must be scaled to hold these points, `m`."""
-        size: Tensor = torch.linalg.vector_norm(torch.where(self.scaled, v, 0.0), ord=self.p, dim=1)
+        v = torch.where(self.scaled, v, 0.0)
+        largest = v.abs().amax(1, keepdim=True).clamp_min(1e-300)  # powers would overflow, or all vanish
+        size: Tensor = torch.linalg.vector_norm(v / largest, ord=self.p, dim=1) * largest.squeeze(1)
         return size
 
     def on_ray(self, v: Tensor, share: Tensor) -> Tensor:
@@ -116,9 +118,10 @@ class Frame:
         if self.p == 2:
             norm = gradient.square().sum(1, keepdim=True)
             return torch.where(norm > 0, value.clamp_max(0)[:, None] * gradient / norm, 0.0)
-        if self.p == 1:
-            largest = gradient.abs().amax(1, keepdim=True)
-            return torch.where(largest > 0, value.clamp_max(0)[:, None] / largest * self._steepest(gradient), 0.0)
+        if self.p != math.inf:
+            steepest = self._steepest(gradient)
+            gain = (gradient * steepest).sum(1, keepdim=True)
+            return torch.where(gain > 0, value.clamp_max(0)[:, None] / gain * steepest, 0.0)
         small, large = torch.zeros_like(most), most
         for _ in range(_HALVINGS):
             middle = (small + large) / 2
@@ -134,9 +137,14 @@ class Frame:
         return torch.where(gradient > 0, low, torch.where(gradient < 0, high, torch.zeros_like(low).clamp(low, high)))
 
     def _steepest(self, gradient: Tensor) -> Tensor:
-        """The signs of the gradient, of its largest entry alone."""
-        at = gradient.abs().argmax(1, keepdim=True)
-        return torch.zeros_like(gradient).scatter(1, at, gradient.gather(1, at).sign())
+        """The direction of norm p, `m x n`, along which the gradient gains most; of p = 1 along its largest entry."""
+        if self.p == 1:
+            at = gradient.abs().argmax(1, keepdim=True)
+            return torch.zeros_like(gradient).scatter(1, at, gradient.gather(1, at).sign())
+        share = gradient.abs() / gradient.abs().amax(1, keepdim=True).clamp_min(1e-300)
+        moved = gradient.sign() * share ** (1 / (self.p - 1))
+        norm: Tensor = torch.linalg.vector_norm(moved, ord=self.p, dim=1, keepdim=True)
+        return torch.where(norm > 0, moved / norm, 0.0)
 
 
 def _share(room: Tensor, extent: Tensor) -> Tensor:

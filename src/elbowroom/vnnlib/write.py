@@ -9,8 +9,10 @@ The box in the file lies within the certified one: a corner whose decimals would
 from __future__ import annotations
 
 import csv
+import itertools
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
+from elbowroom.claim.categories import Categories
 from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.errors import InputError
 from elbowroom.network.file import network_hash
@@ -27,6 +30,7 @@ from elbowroom.readers.onnx.write import rounded_constants, write_onnx
 EXACT_DIGITS = 30  # a corner with no more digits than this is written in full: most float32 numbers, for one
 INSIDE_DIGITS = 20  # of the others, within a thousandth of the last binary place: read in float64, it is the corner
 TIMEOUT = 60  # seconds, for `instances.csv`
+MOST_COMBINATIONS = 64  # of levels of categories, of one input: each is a query
 
 
 def export(
@@ -36,7 +40,7 @@ def export(
     timeout: int = TIMEOUT,
     dtype: torch.dtype | None = None,
 ) -> list[Path]:
-    """Writes one query per certified input into a folder.
+    """Writes one query per certified input into a folder; of sets of categories, one per combination of levels.
 
     Next to the queries stand the network, `network.onnx`, and the list of both, `instances.csv` (network, query,
     seconds to try), as in the verification competitions.
@@ -53,8 +57,8 @@ def export(
         The paths of the queries.
 
     Raises:
-        InputError: The regions are not boxes, nothing is certified, the network is another one, or the folder cannot be
-            written.
+        InputError: The regions are not boxes or have too many combinations of levels, nothing is certified, the network
+            is another one, or the folder cannot be written.
     """
     net = _network_of(certs, net)
     if certs.lower is None or certs.upper is None:
@@ -67,18 +71,42 @@ def export(
         raise InputError(f"none of the {len(certs)} inputs is certified: there is nothing to export")
     notes = [f"the ONNX model holds a rounded number: {text}" for text in rounded_constants(net, dtype)]
     digits = len(str(len(certs) - 1))
-    paths = [Path(out) / f"input_{i:0{digits}d}.vnnlib" for i in chosen]
+    boxes = {f"input_{i:0{digits}d}{name}": (i, *box) for i in chosen for name, *box in _boxes(certs, net, i)}
+    paths = [Path(out) / f"{name}.vnnlib" for name in boxes]
     try:
         Path(out).mkdir(parents=True, exist_ok=True)
         write_onnx(net, Path(out) / "network.onnx", dtype)
-        for i, path in zip(chosen, paths):
+        for path, (i, lower, upper) in zip(paths, boxes.values()):
             about = f"Input {i}" if certs.spec_rows is not None else f"Input {i}: label {int(certs.labels[i])} stays"
-            write_query(path, certs.lower[i], certs.upper[i], _specification(certs, net, i), [about, *notes])
+            write_query(path, lower, upper, _specification(certs, net, i), [about, *notes])
         with open(Path(out) / "instances.csv", "w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(("network.onnx", path.name, timeout) for path in paths)
     except OSError as error:
         raise InputError(f"cannot write into {out}: {error.strerror or error}") from None
     return paths
+
+
+def _boxes(certs: Certificates, net: Network, i: int) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """The boxes that the region of input i is: one, or with sets of categories one per combination of levels; each with
+    what is added to the query's name."""
+    assert certs.lower is not None and certs.upper is not None
+    categories = Categories.of(net.about.table)
+    if certs.allowed is None or categories is None:
+        yield "", certs.lower[i], certs.upper[i]
+        return
+    allowed = certs.allowed[i]
+    codes = [one.codes[allowed[place]].unique(dim=0) for one, place in categories]
+    count = math.prod(len(one) for one in codes)
+    if count > MOST_COMBINATIONS:
+        raise InputError(
+            f"the region of input {i} has {count:,} combinations of levels, a query each, and at most "
+            f"{MOST_COMBINATIONS} are written; hold some categories as they are (frozen), or check the run here"
+        )
+    for number, chosen in enumerate(itertools.product(*codes)):
+        lower, upper = certs.lower[i].clone(), certs.upper[i].clone()
+        for one, code in zip(categories.each, chosen):
+            lower[one.entries] = upper[one.entries] = code
+        yield f"_{number}" if count > 1 else "", lower, upper
 
 
 def _network_of(certs: Certificates, net: Network | None) -> Network:

@@ -50,7 +50,8 @@ class Bounds:
         self.lines: dict[int, _Lines] = {}
         targets = set(net.preactivations) if hints.hidden else set()
         # Nodes whose entries move freely of each other, and nodes whose interval is their very range.
-        free, exact = [region.center is None], [region.center is None]
+        apart = region.center is None and not region.levels
+        free, exact = [apart], [apart]
         for i in range(1, len(net.nodes)):
             low, high = self._forward(i)
             j, layer = net.nodes[i].inputs[0], layers[i]

@@ -18,8 +18,8 @@ from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.proof.kernel.rounding import U
 
-# What is trusted of the mathematical library: exp, expm1, log1p, tanh, atan, erfc and divisions built on them are
-# within this relative error, and within TINY absolutely where they underflow.
+# What is trusted of the mathematical library: exp, expm1, log1p, tanh, atan, erfc, pow (`support.py`) and
+# divisions built on them are within this relative error, and within TINY absolutely where they underflow.
 LIBRARY = 16 * U
 TINY = 1e-300
 

@@ -37,8 +37,9 @@ def tree_below(
         distinct = here if tree.again else sorted(set(here))
         base, of = root, torch.full((len(some),), b, device=rows.device)
         if tree.again or distinct != [()]:
-            region = _cut(root.region.take(of[:1]), distinct)
+            region, gone = _cut(root.region.take(of[:1]), distinct)
             base = StrictBounds(root.net, region, root.parallel, root.noise, hidden, cuts if tree.again else None)
+            base.empty = base.empty | gone
             place = {box: k for k, box in enumerate(distinct)}
             of = torch.tensor([place[box] for box in here], device=rows.device)
         part = base if tree.again else base.part(of, cuts)
@@ -56,11 +57,13 @@ def _box(leaf: Leaf) -> tuple[tuple[int, bool, float], ...]:
     return tuple(sorted((entry, high, value) for (entry, high), value in ends.items()))
 
 
-def _cut(region: Stated, boxes: Sequence[tuple[tuple[int, bool, float], ...]]) -> Stated:
-    """One box, cut by splits: a box for each. Where nothing is left it stays whole (and `Cuts.clamped` finds it so)."""
+def _cut(region: Stated, boxes: Sequence[tuple[tuple[int, bool, float], ...]]) -> tuple[Stated, Tensor]:
+    """One box, cut by splits: a box for each, and which of them have no level of a category left, `m`. Where nothing
+    is left a box stays whole (and `Cuts.clamped` finds it so)."""
     parts = region.take(torch.zeros(len(boxes), dtype=torch.long, device=region.middle().device))
+    none = torch.zeros(len(boxes), dtype=torch.bool, device=region.middle().device)
     if parts.lower is None or parts.upper is None:
-        return parts
+        return parts, none
     flat = [(k, *split) for k, box in enumerate(boxes) for split in box]
     part, entry, above, value = list(zip(*flat)) or [()] * 4
     at = torch.tensor(part, dtype=torch.long) * parts.lower.shape[1] + torch.tensor(entry, dtype=torch.long)
@@ -69,8 +72,19 @@ def _cut(region: Stated, boxes: Sequence[tuple[tuple[int, bool, float], ...]]) -
     for corner, here, how in ((parts.lower, high, "amax"), (parts.upper, ~high, "amin")):
         index, new = (t[here].to(corner.device) for t in (at, values))
         ends.append(corner.flatten().scatter_reduce(0, index, new, how).reshape(corner.shape))
-    left = (ends[0] <= ends[1]).all(1)[:, None]
-    return Stated(torch.where(left, ends[0], parts.lower), torch.where(left, ends[1], parts.upper))
+    lower, upper = ends
+    left = (lower <= upper).all(1)
+    if parts.categories is None or parts.allowed is None:
+        left = left[:, None]
+        return Stated(torch.where(left, lower, parts.lower), torch.where(left, upper, parts.upper)), none
+    # Of a split through the codes of a category the levels are left whose codes are on its side.
+    allowed = parts.categories.inside(parts.allowed, lower, upper)
+    gone = ~parts.categories.sensible(allowed)
+    left = (left & ~gone)[:, None]
+    lower, upper = parts.categories.hull(allowed, lower, upper)
+    lower, upper = torch.where(left, lower, parts.lower), torch.where(left, upper, parts.upper)
+    allowed = torch.where(left, allowed, parts.allowed)
+    return Stated(lower, upper, categories=parts.categories, allowed=allowed), gone
 
 
 def _leaves_below(bounds: StrictBounds, cuts: Cuts, row: Tensor, rows: Tensor, offset: Tensor) -> Tensor:

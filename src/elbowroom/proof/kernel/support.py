@@ -7,9 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from elbowroom.claim.stated import Stated
+from elbowroom.claim.stated import Stated, is_norm
 from elbowroom.errors import InputError
 from elbowroom.proof.kernel.rounding import ETA, SAFE, U, down, gamma, up
+
+# In a norm, beside those of its sum: products, quotients and the last product; two powers at LIBRARY each.
+ROUNDINGS = 48
 
 
 def dot(a: Tensor, v: Tensor) -> Tensor:
@@ -24,16 +27,7 @@ def hull(region: Stated) -> tuple[Tensor, Tensor]:
     assert region.center is not None and region.radius is not None
     reach = region.radius
     if region.basis is not None:
-        scaled = region.basis.abs()[None] * reach[:, None]
-        if region.p == math.inf:
-            reach = scaled.sum(-1)
-        elif region.p == 2:
-            reach = scaled.square().sum(-1).sqrt()
-        elif region.p == 1:
-            reach = scaled.amax(-1)
-        else:
-            raise InputError(f"the strict check knows the norms 1, 2 and infinity, not {region.p}")
-        reach = reach * SAFE + 1e-150  # squares of numbers under 1e-160 may have vanished
+        reach = _dual(region.basis.abs()[None] * reach[:, None], region.p) * SAFE + 1e-150
     return down(region.center - reach), up(region.center + reach)
 
 
@@ -41,9 +35,15 @@ def least(region: Stated, a: Tensor) -> tuple[Tensor, Tensor]:
     """The least value of `a . x` over the region and a bound on the error, `b x r` each; `a`: `b x r x n`."""
     n = a.shape[-1]
     if region.lower is not None and region.upper is not None:
-        value = dot(a.clamp_min(0), region.lower) + dot(a.clamp_max(0), region.upper)
-        size = torch.maximum(region.lower.abs(), region.upper.abs())
-        return value, gamma(n + 2) * dot(a.abs(), size) + 2 * n * ETA
+        lower, upper = region.lower, region.upper
+        size, count = torch.maximum(lower.abs(), upper.abs()), n + 2
+        by_levels: Tensor | float = 0.0
+        if region.categories is not None:
+            moves = region.categories.moves.to(a.device)
+            lower, upper = (torch.where(moves, t, 0.0) for t in (lower, upper))
+            by_levels, count = least_of_levels(region, a), n + 2 + len(region.categories.each)
+        value = dot(a.clamp_min(0), lower) + dot(a.clamp_max(0), upper) + by_levels
+        return value, gamma(count) * dot(a.abs(), size) + 2 * n * ETA
     assert region.center is not None and region.radius is not None
     middle = dot(a, region.center)
     error = gamma(n + 2) * dot(a.abs(), region.center.abs()) + n * ETA
@@ -54,17 +54,48 @@ def least(region: Stated, a: Tensor) -> tuple[Tensor, Tensor]:
         doubt = gamma(n + 1) * (a.abs() @ region.basis.abs()) + (n + 2) * ETA
         a = a @ region.basis
     error = error + (doubt * reach).sum(-1) * SAFE + 2 * n * ETA
-    scaled = a.abs() * reach
-    if region.p == math.inf:
-        spread = scaled.sum(-1)
-    elif region.p == 2:
-        # Scaled by the largest entry, so that squares neither overflow nor all vanish.
-        top = scaled.amax(-1, keepdim=True).clamp_min(torch.finfo(a.dtype).tiny)
-        spread = (scaled / top).square().sum(-1).sqrt() * top.squeeze(-1)
-    elif region.p == 1:
-        spread = scaled.amax(-1)
-    else:
-        raise InputError(f"the strict check knows the norms 1, 2 and infinity, not {region.p}")
-    spread = spread * (1 + 2 * gamma(n + 8)) + n * ETA
+    spread = _dual(a.abs() * reach, region.p) * (1 + 2 * gamma(n + ROUNDINGS)) + n * ETA
     value = middle - spread
     return value, error + 2 * U * (middle.abs() + spread)
+
+
+def least_of_levels(region: Stated, a: Tensor) -> Tensor:
+    """Summed over the categories, the least value of `a` over the codes of levels that are allowed, `b x r`.
+
+    A sum of as many products as there are entries, in some order, of numbers no larger than the corners: its rounding
+    is that of a row over the corners, but for a term more per category.
+    """
+    assert region.categories is not None and region.allowed is not None
+    total = a.new_zeros(a.shape[:2])
+    for one, place in region.categories:
+        values = a[..., one.entries] @ one.codes.to(a.device).T
+        total = total + torch.where(region.allowed[:, None, place], values, torch.inf).amin(-1)
+    return total
+
+
+def _dual(scaled: Tensor, p: float) -> Tensor:
+    """The norm dual to p of numbers that are not negative, along the last axis: too small by `gamma(n + ROUNDINGS)` of
+    itself at most. What is not a norm's p is refused."""
+    if not is_norm(p):
+        raise InputError(f"the strict check knows the norms from 1 to infinity, not {p}")
+    if p == math.inf:
+        return scaled.sum(-1)
+    if p == 1:
+        return scaled.amax(-1)
+    # Scaled by the largest entry, so that powers neither overflow nor all vanish.
+    top = scaled.amax(-1, keepdim=True).clamp_min(torch.finfo(scaled.dtype).tiny)
+    share, top = scaled / top, top.squeeze(-1)
+    if p == 2:
+        return share.square().sum(-1).sqrt() * top
+    # Norms fall as their power grows, so that a power below q = p / (p - 1) gives more. The sum is at least 1, the
+    # largest entry's own, and so grows with the root's exponent.
+    q = dual_power(p)
+    return share.pow(q).sum(-1).clamp_min(1.0).pow(math.nextafter(1 / q, math.inf)) * top
+
+
+def dual_power(p: float) -> float:
+    """A number not above `q = p / (p - 1)`, and next to it; 1 < p < infinity."""
+    p = float(p)
+    # p - 1 is exact up to 2, and rounded beyond.
+    less = p - 1 if p <= 2 else math.nextafter(p - 1, math.inf)
+    return max(1.0, math.nextafter(p / less, 0.0))

@@ -60,7 +60,8 @@ class StrictBounds:
         read_by_others = {j for node in net.nodes for j in node.inputs if type(node.op) is not ops.ReLU}
         self._only_relus = targets - read_by_others  # where an entry is not positive, that is all they ask for
         # Nodes whose entries move freely of each other, as a box's do, and nodes whose interval is their very range.
-        self._free, self._exact = [region.is_box], [region.is_box]
+        apart = region.is_box and region.categories is None  # the entries of a code do not
+        self._free, self._exact = [apart], [apart]
         for i in range(1, len(net.nodes)):
             self._visit(i, i in targets)
 

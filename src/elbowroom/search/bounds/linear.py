@@ -19,7 +19,7 @@ forward pass is stored, and only the rows that matter (for ReLU, the unstable ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -206,7 +206,7 @@ class _Job:
 
     def _walk(self, tensors: Sequence[Tensor], part: slice | Tensor, trace: bool) -> Walk:
         planes = relaxations(self.net, self._terms, tensors[1:], self.active, self.parallel, part)
-        inputs = replace(self.inputs, center=self.inputs.center[part], radius=tensors[0][part])
+        inputs = self.inputs.take(part, tensors[0][part])
         return Walk(self.net, self.plan, inputs, planes, self.parallel, trace)
 
     def _start(self, first: int, last: int, batch: slice | None) -> dict[int, Coefficients]:

@@ -190,7 +190,7 @@ class Walk(Steps):
         if isinstance(c, Patch):
             radius = self.lines[0] = [cut(self.inputs.radius, c)]
             return dotted(c, c.a.abs(), radius[0])
-        return self.inputs.support(whole(c, self.net.nodes[0].shape).flatten(2))
+        return self.inputs.support(whole(c, self.net.nodes[0].shape).flatten(2), self.parallel)
 
     # --- derivatives
 
@@ -204,7 +204,7 @@ class Walk(Steps):
             at: Coefficients = replace(start, a=-torch.copysign(self.lines[0][0], start.a), clean=True)
         else:
             flat = whole(start, self.net.nodes[0].shape).flatten(2)
-            attained, by = self.inputs.support_gradient(flat)
+            attained, by = self.inputs.support_gradient(flat, self.parallel)
             by_radius, at = -by, -attained.reshape(*attained.shape[:2], *self.net.nodes[0].shape)
         # g[i]: the derivative of each row's bound by its coefficients over node i.
         g = {0: at}

@@ -82,7 +82,7 @@ def _derived(search: Search, sets: InputSet, leaves: Leaves, bounds: Tensor) -> 
     of = leaves.problem // search.groups
     with torch.enable_grad():
         center, radius = (t[of].detach().requires_grad_() for t in (sets.center, sets.radius))
-        own = replace(sets, center=center, radius=radius)
+        own = replace(sets.take(of, radius), center=center)
         if bool((leaves.node == 0).any()):
             lower, upper = cut_corners((center - radius).flatten(1), (center + radius).flatten(1), leaves)
             own = InputSet.box(lower.reshape(center.shape), upper.reshape(center.shape))

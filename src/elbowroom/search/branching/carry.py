@@ -20,7 +20,6 @@ from elbowroom.search.bounds.planes import ratio
 from elbowroom.search.bounds.relaxations import row_of
 from elbowroom.search.branching.leaves import Leaves
 from elbowroom.search.branching.roots import Neurons, Roots
-from elbowroom.search.regions.input_set import InputSet
 
 _CROSSED = 1e-4  # of an interval's size: by more than this, bounds that cross say that a leaf is empty
 
@@ -71,7 +70,7 @@ class Carrier:
         self.net, self.neurons, self.rows = net, neurons, rows
         root = leaves.root
         sets = roots.sets
-        self.sets = InputSet(sets.center[root], sets.radius[root], sets.p, sets.basis, sets.sharpness)
+        self.sets = sets.take(root)
         self.values = {j: t[root] for j, t in roots.values.items()}
         self.start = (rows * self.values[len(net.nodes) - 1]).sum(1) + offset
         self.empty = torch.zeros(len(leaves), dtype=torch.bool, device=rows.device)

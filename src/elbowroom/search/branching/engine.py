@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -231,7 +231,7 @@ class Search:
             return
         of, group = leaves.problem // self.groups, leaves.problem % self.groups
         sets = self.roots.sets
-        box = replace(sets, center=sets.center[leaves.root], radius=sets.radius[leaves.root]).hull()
+        box = sets.take(leaves.root).hull()
         broken = self.look(of, group, points, box)
         for k in broken.nonzero().squeeze(1).tolist():
             input_ = int(of[k])

@@ -68,7 +68,7 @@ class Roots:
         wanted = torch.zeros(len(self), dtype=torch.bool, device=self.size.device)
         wanted[used] = True
         place = torch.cumsum(wanted, 0) - 1
-        self.sets = replace(self.sets, center=self.sets.center[wanted], radius=self.sets.radius[wanted])
+        self.sets = self.sets.take(wanted)
         self.size = self.size[wanted]
         for table, j in self.tensors():
             table[j] = table[j][wanted]

@@ -81,8 +81,11 @@ class Placed:
         return math.inf
 
     def _set(self, center: Tensor, radius: Tensor) -> InputSet:
-        shape = (len(center), *self.shape)
-        return InputSet(center.reshape(shape), radius.reshape(shape), self.p, self.basis)
+        shape, space = (len(center), *self.shape), self._given[1]
+        return InputSet(
+            center.reshape(shape), radius.reshape(shape), self.p, self.basis, categories=space.categories,
+            allowed=space.allowed,
+        )  # fmt: skip
 
     def widths(self, theta: Tensor) -> Tensor:
         """Half the extent of each feature, `b x n`; a volume is the weighted sum of their logs."""
@@ -113,7 +116,8 @@ class Placed:
 
     def log_unit_volume(self, n: Tensor) -> Tensor:
         """Log-volume of the shape with all half-widths 1 in `n` dimensions, `b`."""
-        return n.double() * math.log(2)
+        n = n.double()
+        return n * (math.log(2) + math.lgamma(1 + 1 / self.p)) - torch.lgamma(1 + n / self.p)
 
     # --- the sub-problem, and points
 
@@ -167,9 +171,12 @@ def _uniform_in_ball(b: int, count: int, n: int, p: float, free: Tensor, generat
     if p == 2:
         v = torch.randn(b, count, n, dtype=torch.float64, generator=generator)
     else:
-        v = -torch.rand(b, count, n, dtype=torch.float64, generator=generator).clamp_min(1e-300).log()
+        # |v|^p is then distributed by Gamma(1 / p); of p = 1 it is the exponential distribution.
+        shape = torch.full((b, count, n), 1 / p, dtype=torch.float64)
+        v = torch._standard_gamma(shape, generator=generator).clamp_min(1e-300) ** (1 / p)
         v = v * torch.sign(torch.rand(b, count, n, dtype=torch.float64, generator=generator) - 0.5)
     v = torch.where(free.cpu(), v, 0.0)
+    v = v / v.abs().amax(-1, keepdim=True).clamp_min(1e-300)
     norm = torch.linalg.vector_norm(v, ord=p, dim=-1, keepdim=True).clamp_min(1e-300)
     dims = free.sum(-1, keepdim=True).cpu().to(torch.float64)
     points: Tensor = (

@@ -53,7 +53,10 @@ class PlacedBox(Placed):
         upper = torch.where(upper - x > up, torch.nextafter(upper, x), upper)
         lower = torch.where(self.free, torch.maximum(lower, space.lowest), x)
         upper = torch.where(self.free, torch.minimum(upper, space.highest), x)
-        return Stated(lower, upper)
+        if space.categories is None or space.allowed is None:
+            return Stated(lower, upper)
+        corners = space.categories.hull(space.allowed, lower, upper)
+        return Stated(*corners, categories=space.categories, allowed=space.allowed.clone())
 
     def widths(self, theta: Tensor) -> Tensor:
         down, up = self.extents(theta)

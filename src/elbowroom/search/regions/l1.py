@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -16,9 +15,6 @@ class PlacedL1(Placed):
     """`||(x' - x) / eps||_1 <= 1`: `theta = eps`."""
 
     p = 1
-
-    def log_unit_volume(self, n: Tensor) -> Tensor:
-        return n.double() * math.log(2) - torch.lgamma(n.double() + 1)
 
     def sharpness(self, step: int) -> float:
         # Soft at first, so that all features are heard; sharper as the region takes its shape.

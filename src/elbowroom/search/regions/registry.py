@@ -19,10 +19,14 @@ REGIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ellipsoid": ("ellipsoid", "Ellipsoid", {}),
     "l1": ("l1", "L1", {}),
 }
+BALL = "ball:"  # and then a norm: "ball:1.5"
 
 
 def region_named(name: str) -> Region:
     """A shape of this name."""
-    file, kind, told = REGIONS[name]
+    if name.startswith(BALL):
+        file, kind, told = "ball", "Ball", {"norm": float(name.removeprefix(BALL))}
+    else:
+        file, kind, told = REGIONS[name]
     found: Region = getattr(importlib.import_module(f"{__package__}.{file}"), kind)(**told)
     return found
