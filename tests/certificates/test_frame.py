@@ -61,7 +61,7 @@ def test_a_row_per_input_and_column() -> None:
             else:
                 assert here.loc[:, "low":"seen_high"].isna().all(axis=None)
         said = {"admin": "admin or none of the levels"}.get(frame.loc[k, "job"], frame.loc[k, "job"])
-        assert here.loc["job", "value"] == said and here.loc["job", "note"].startswith("category, held")
+        assert here.loc["job", "value"] == said and here.loc["job", "note"].startswith("as it is")
         assert here.loc["yes", "value"] == str(frame.loc[k, "yes"])
     assert found[(found["input"] == 2) & (found["feature"] == "age")]["note"].item() == "imputed"
     missing = found[found["input"] == 1]

@@ -228,9 +228,9 @@ def test_show_sorts_by_shares_and_says_units(place: Path) -> None:
     assert [f["feature"] for f in features[2:]] == ["job", "size", "yes"]
     assert features[0]["share"] <= features[1]["share"] <= 1 and {f["unit"] for f in features[:2]} == {"years", "EUR"}
     assert features[2]["value"] == rows(14)["job"][0].replace("admin", "admin or none of the levels")
-    assert features[2]["note"] == "category, held" and features[2]["lower"] is None
+    assert features[2]["note"] == "as it is" and features[2]["lower"] is None
     said = good("show", place / "shown", "--index", "0").stdout
-    for words in ("years", "EUR", " %", "category, held", "room: how much of its domain"):
+    for words in ("years", "EUR", " %", "as it is", "room: how much of its domain"):
         assert words in said
     said = good("show", place / "shown", "--index", "2").stdout
     assert (

@@ -11,12 +11,12 @@ from torch import Tensor
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
-from elbowroom.network.levels import words
+from elbowroom.network.levels import named, words
 from elbowroom.network.table import Column, Table
 
-CATEGORY, FROZEN, CAPPED, IMPUTED = "category, held", "frozen", "at its cap", "imputed"
+CATEGORY, ANY_OF, FROZEN, CAPPED, IMPUTED = "as it is", "any of ", "frozen", "at its cap", "imputed"
 _NUMBERS = ("low", "high", "room", "alone_low", "alone_high", "seen_low", "seen_high")
-_TEXTS = ("label", "status", "feature", "unit", "note")
+_TEXTS = ("label", "status", "feature", "levels", "unit", "note")
 
 
 def columns_of(net: Network) -> Table:
@@ -27,11 +27,29 @@ def columns_of(net: Network) -> Table:
     return Table(tuple(Column(name) for name in names))
 
 
+def levels_allowed(certs: Certificates, row: int) -> dict[str, list[str]]:
+    """By column of categories the levels that an input's region has; without sets of levels, the input's own."""
+    table = None if certs.network is None else certs.network.about.table
+    found: dict[str, list[str]] = {}
+    first, x = 0, certs.x[row].flatten().numpy()
+    for column, place in zip(table.columns, table.places) if table is not None else ():
+        if column.levels is None:
+            continue
+        last = first + len(column.levels) + (column.unknown is not None)
+        if certs.allowed is not None and certs.status[row] == "certified":
+            found[column.name] = named(column, certs.allowed[row, first:last].tolist())
+        else:
+            found[column.name] = [] if np.isnan(x[place]).any() else [words(column, x[place])]
+        first = last
+    return found
+
+
 def note_of(certs: Certificates, row: int, column: Column, place: slice) -> str:
     """What holds a column of an input, or stands for its value, in words."""
     found = []
     if column.levels is not None:
-        found.append(CATEGORY)
+        levels = levels_allowed(certs, row)[column.name]
+        found.append(f"{ANY_OF}{', '.join(levels)}" if len(levels) > 1 else CATEGORY)
     elif certs.status[row] == "certified":
         if bool(certs.capped[row].flatten()[place].any()):
             found.append(CAPPED)
@@ -58,19 +76,21 @@ def rows_of(certs: Certificates, alone: Any = None) -> dict[str, list[Any]]:
         label = int(certs.labels[row])
         finite = bool(np.isfinite(x[row]).all())  # else nothing was decided here
         called = "" if label < 0 or not finite else classes[label] if label < len(classes) else str(label)
+        allowed = levels_allowed(certs, row)
         good, number, status = certs.status[row] == "certified", certs.number(row), certs.status[row]
         for column, place in zip(table.columns, table.places):
             k, is_number = place.start, column.levels is None
             value: Any = float(x[row, k]) if is_number else _level(column, x[row, place])
             note = "; ".join(filter(None, [note_of(certs, row, column, place), "" if good else certs.message[row]]))
-            cells = (number, called, status, column.name, value)
+            levels = "" if is_number else " | ".join(allowed[column.name])
+            cells = (number, called, status, column.name, value, levels)
             ends = [float(numbers[name][row, k]) if good and is_number else math.nan for name in _NUMBERS]
             for name, cell in zip(_ORDER, (*cells, *ends, column.unit, note)):
                 found[name].append(cell)
     return found
 
 
-_ORDER = ("input", "label", "status", "feature", "value", *_NUMBERS, "unit", "note")
+_ORDER = ("input", "label", "status", "feature", "value", "levels", *_NUMBERS, "unit", "note")
 
 
 def _level(column: Column, code: np.ndarray) -> Any:
@@ -134,4 +154,4 @@ def frame_of(certs: Certificates, alone: Any = None) -> Any:
     return pandas.DataFrame(rows_of(certs, alone))
 
 
-__all__ = ["IMPUTED", "arrow_of", "columns_of", "frame_of", "note_of", "rows_of"]
+__all__ = ["IMPUTED", "arrow_of", "columns_of", "frame_of", "levels_allowed", "note_of", "rows_of"]

@@ -257,11 +257,12 @@ class Certificates:
         """The certificates as a tidy table of pandas: a row per input and feature (column of a table).
 
         Columns: `input` (its number), `label` (the name of the class that stays, or its number), `status`, `feature`,
-        `value` (of a category, its level), `low` and `high` (the certified range; of a frozen feature its value),
+        `value` (of a category, its level), `levels` (of a category, those that the region has, apart by " | "), `low`
+        and `high` (the certified range; of a frozen feature its value),
         `room` (the share of `scale` that it covers), `alone_low` and `alone_high` (the range in which it may move
         while all others stay where they are; needs `alone`), `seen_low` and `seen_high` (the nearest values beyond at
         which a counterexample was found: with `alone`, all others as they are, else within their ranges), `unit`, and
-        `note` (what holds the feature: "frozen", "at its cap", "category, held"; "imputed"; or why there is no
+        `note` (what holds the feature: "frozen", "at its cap", of a category "as it is"; "imputed"; or why there is no
         certificate).
         An input without a certificate has rows with NaN in place of what was not certified.
 

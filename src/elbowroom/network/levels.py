@@ -8,6 +8,8 @@ import numpy as np
 
 from elbowroom.network.table import Column, Level
 
+OTHERS = "none of the levels"
+
 
 def levels_of(column: Column, code: Sequence[float] | np.ndarray) -> list[Level]:
     """The levels that have this code, also where it was rounded to float32."""
@@ -23,8 +25,15 @@ def words(column: Column, code: Sequence[float] | np.ndarray) -> str:
     """What a code stands for, for people: a level, or all that have this code."""
     found = [_text(level) for level in levels_of(column, code)]
     if is_strange(column, code):
-        found.append("none of the levels")
+        found.append(OTHERS)
     return " or ".join(found) if found else "?"
+
+
+def named(column: Column, chosen: Sequence[bool]) -> list[str]:
+    """The levels of a category that are chosen, for people; `OTHERS`, last, where the model has a code for
+    values that are none of the levels."""
+    names = [*map(_text, column.levels or ()), *(() if column.unknown is None else (OTHERS,))]
+    return [name for name, own in zip(names, chosen) if own]
 
 
 def _text(level: Level) -> str:
@@ -38,4 +47,4 @@ def _same(own: Sequence[float], code: Sequence[float] | np.ndarray) -> bool:
     return bool((exact == given).all() or (exact.astype(np.float32).astype(np.float64) == given).all())
 
 
-__all__ = ["is_strange", "levels_of", "words"]
+__all__ = ["OTHERS", "is_strange", "levels_of", "named", "words"]

@@ -107,6 +107,7 @@ class Gathered:
                 "fixed": int(self.frozen[k]),
             }
             for k, name in enumerate(names)
+            if table is None or table.moves[k]  # codes of categories have no extent
         ]
 
     def histogram(self) -> dict[str, list[float]] | None:

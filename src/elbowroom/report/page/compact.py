@@ -56,7 +56,12 @@ def compact_detail(one: dict[str, Any]) -> dict[str, Any]:
             for o in one["outputs"]
         ],
         "categories": [
-            {**c, "column": printable(c["column"]), "level": None if c["level"] is None else printable(c["level"])}
+            {
+                "column": printable(c["column"]),
+                "entries": c["entries"],
+                "level": printable(c["level"]),
+                "levels": [printable(level) for level in c["levels"]],
+            }
             for c in one["categories"]
         ],
         "point": None if point is None else [_near(v, 0.0) for v in point],

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 from elbowroom.arguments.axes import looks_channels_last
 from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
@@ -31,12 +33,13 @@ def details_of(run: Run, wanted: Sequence[int], scale: Scale) -> list[dict[str, 
                 continue
             left.remove(number)
             one = input_of(certs, row, number, name_of(run, k, row))
+            one["categories"] = _categories(run.network, one)
+            one["features"] = [entry for f in one["features"] for entry in _entries(f, one, certs.x[row].flatten())]
             for feature in one["features"]:
                 share = float(room[row, feature["number"]])
                 feature["share"] = share if math.isfinite(share) else None
             one["x"] = certs.x[row].flatten().tolist()
             one["outputs"] = outputs_that_stay(certs, row)
-            one["categories"] = _categories(run.network, one)
             found[number] = one
         if not left:
             break
@@ -44,20 +47,30 @@ def details_of(run: Run, wanted: Sequence[int], scale: Scale) -> list[dict[str, 
 
 
 def _categories(net: Network, one: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of a table: the columns of categories that are held fixed in an input's region, their entries, and the level that
-    the input has there; None where its numbers are those of no level. Others are shown entry by entry."""
+    """Of a table: the columns of categories, their entries, the level that the input has there, and those that its
+    region has."""
     table = net.about.table
-    fixed = {f["number"] for f in one["features"] if f["half_width"] == 0}
+    by_number = {f["number"]: f for f in one["features"]}
     found = []
     for column, place in zip(table.columns, table.places) if table and one["features"] else ():
-        entries = list(range(place.start, place.stop))
-        if column.levels is not None and fixed.issuperset(entries):
-            level = column.level_of(one["x"][place])
-            shown = (
-                None if level is None else "(missing)" if column.levels[level] is None else str(column.levels[level])
-            )
-            found.append({"column": column.name, "entries": entries, "level": shown})
+        if column.levels is not None:
+            own = by_number[place.start]
+            entries = list(range(place.start, place.stop))
+            found.append({"column": column.name, "entries": entries, "level": own["value"], "levels": own["levels"]})
     return found
+
+
+def _entries(feature: dict[str, Any], one: dict[str, Any], x: Tensor) -> list[dict[str, Any]]:
+    """A feature itself; of a category, its entries, which do not move: columns have one number per entry."""
+    if "levels" not in feature:
+        return [feature]
+    (places,) = (c["entries"] for c in one["categories"] if c["entries"][0] == feature["number"])
+    ends = ("lower", "upper") if "lower" in feature else ()
+    return [
+        {**feature, "number": k, "value": float(x[k]), "half_width": 0.0, "capped": False, "share": None}
+        | dict.fromkeys(ends, float(x[k]))
+        for k in places
+    ]
 
 
 def outputs_that_stay(certs: Certificates, row: int) -> list[dict[str, Any]] | None:

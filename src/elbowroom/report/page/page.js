@@ -349,7 +349,7 @@
     };
     add(FEATURES);
     for (const c of found.categories) {
-      body.append(make("tr", {}, make("td", {class: "name", text: c.column}), make("td"), make("td"), make("td", {text: c.level === null ? "none of the levels" : c.level}), make("td"), make("td", {class: "mark", text: "category, held fixed"})));
+      body.append(make("tr", {}, make("td", {class: "name", text: c.column}), make("td"), make("td", {text: c.level}), make("td", {text: c.levels.length > 1 ? `any of ${c.levels.join(", ")}` : c.level}), make("td"), make("td", {class: "mark", text: c.levels.length > 1 ? "" : "as it is"})));
     }
     more.addEventListener("click", () => add(100));
     const title = one.byShare ? (one.axis.length < 40 ? `share of ${one.axis}` : "share") : "";
