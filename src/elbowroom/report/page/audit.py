@@ -7,7 +7,7 @@ from typing import Any
 
 from elbowroom.certificates.store import NETWORK, Run
 from elbowroom.report.digits import at_least, at_most, near
-from elbowroom.report.page.words import claim_in_words
+from elbowroom.report.page.words import claim_in_words, room_in_percent
 from elbowroom.runs.settings import OPTIONS
 from elbowroom.runs.stored import stored_settings
 
@@ -184,7 +184,7 @@ def _key(by_share: bool) -> str:
 
 
 def _room(feature: dict[str, Any], by_share: bool) -> str:
-    return f"{100 * feature['share']:.3g} %" if by_share else f"{at_most(feature['extent'], 3)}{_unit(feature['unit'])}"
+    return room_in_percent(feature["share"]) if by_share else f"{at_most(feature['extent'], 3)}{_unit(feature['unit'])}"
 
 
 def _listed(names: list[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from elbowroom.report.diffs import change, decided, percent, sentences, worst
 from elbowroom.report.digits import at_least, at_most
 from elbowroom.report.flags import as_flags
+from elbowroom.report.page.words import room_in_percent
 from elbowroom.report.progress import in_words
 from elbowroom.runs.settings import FLAGS
 
@@ -92,7 +93,9 @@ def feature_bars(run: dict[str, Any]) -> dict[str, Any] | None:
     rows = [
         {
             "name": f["feature"],
-            "text": percent(f["share"]) if run["by_share"] else f"{at_most(f['extent'], 3)} {f['unit']}".strip(),
+            "text": room_in_percent(f["share"])
+            if run["by_share"]
+            else f"{at_most(f['extent'], 3)} {f['unit']}".strip(),
             "width": round(100 * f[key] / most, 1) if most > 0 else 0,
             "least": f["least"],
         }
@@ -162,7 +165,9 @@ def map_of(run: dict[str, Any]) -> dict[str, Any] | None:
     found = run["map"]
     if not found:
         return None
-    words = [percent(found[end]) if found["key"] == "share" else at_most(found[end], 3) for end in ("least", "most")]
+    words = [
+        room_in_percent(found[end]) if found["key"] == "share" else at_most(found[end], 3) for end in ("least", "most")
+    ]
     unit = f"share of {run['axis']}" if found["key"] == "share" else run["summary"]["extent"]
     stops = list(zip(itertools.count(), found["colours"]))
     alt = (

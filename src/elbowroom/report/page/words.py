@@ -85,14 +85,16 @@ def _width(run: dict[str, Any]) -> list[str]:
         return []
     known = [f["share"] for f in run["features"] if f["extent"] and f["share"] is not None]
     if run["by_share"] and len(known) == sum(1 for f in run["features"] if f["extent"]):
-        return [f"On average, a feature's certified range covers {_percent(sum(known) / len(known))} of {run['axis']}."]
+        mean = room_in_percent(sum(known) / len(known))
+        return [f"On average, a feature's certified range covers {mean} of {run['axis']}."]
     return [
         f"Half the width of a feature's certified range is {at_most(summary['non_uniform'], 3)} on average (geometric "
         "mean over the features of an input, then mean over the inputs)."
     ]
 
 
-def _percent(share: float) -> str:
+def room_in_percent(share: float) -> str:
+    """A share of an axis, rounded down."""
     return f"{at_most(100 * share, 3)} %"
 
 
