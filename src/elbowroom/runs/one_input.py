@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from elbowroom.arguments.features import feature_titles
-from elbowroom.certificates.frame import note_of
+from elbowroom.certificates.frame import notes_of
 from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
@@ -86,7 +86,7 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     x, ends = _coordinates(certs, row)
     names = feature_titles(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
     table = net.about.table or Table(tuple(Column(title) for title in names))
-    features = []
+    features, own = [], certs.rows(row, row + 1)
     for column, place in zip(table.columns, table.places):
         k = place.start
         found: dict[str, Any] = {"feature": column.name, "number": k, "value": x[k], "half_width": eps[k]}
@@ -99,7 +99,7 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
             found = dict.fromkeys(found) | {"feature": column.name, "number": k, "half_width": 0.0}
             found["value"] = words(column, x[place])
         share = None if math.isnan(shares[k]) or column.levels is not None else shares[k]
-        note = note_of(certs, row, column, place)
+        note = notes_of(own, column, place)[0]
         features.append({**found, "capped": capped[k], "share": share, "unit": column.unit, "note": note})
 
     def room(f: dict[str, Any]) -> tuple[bool, bool, float]:
