@@ -101,6 +101,8 @@ def test_whole_numbers_beyond_float64_are_not_taken_for_others() -> None:
     for written, values in ((False, [2**53, 2**53 + 1]), (True, [str(2**53), str(2**53 + 1)])):
         assert one(big, values, written)[0] == [(0.0,), None]
     assert one(big, pa.array([2**53, 2**53 + 1]))[0] == [(0.0,), None]
+    decimals = [Decimal(2**53), Decimal(2**53 + 1), Decimal("5.0"), Decimal("Infinity"), Decimal("1E+99999999")]
+    assert one(big, decimals)[0] == [(0.0,), None, (1.0,), None, None]
 
 
 def test_truth_values() -> None:

@@ -149,6 +149,7 @@ def test_a_csv_is_certified_as_its_frame_is(place: Path) -> None:
         assert torch.allclose(certs.eps, expected.eps, rtol=1e-3) and certs.settings["shares"]
         assert "row 2" in certs.message[1] and certs.message[1].endswith("'pay' is missing")
         assert "proved" in good("check", place / data[-3:]).stdout
+        good(*flags(place, data[-3:], "--domain", "observed", "--resume", data=data))
 
 
 def test_the_whole_data_set_counts_and_a_resumed_run_has_the_same(place: Path) -> None:

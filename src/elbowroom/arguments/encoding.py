@@ -36,6 +36,7 @@ MISSING = frozenset(
 _TRUTH = {"True": True, "true": True, "TRUE": True, "False": False, "false": False, "FALSE": False}
 _MOST_FAULTS = 10_000  # sentences that are kept; rows beyond have NaN without one
 _LEVELS_SHOWN = 5
+_MOST_DIGITS = 400  # of whole numbers; beyond, all are infinite as float64
 
 # What a value is, if it is no code: missing, none of the levels, or no number.
 _NOTHING, _STRANGE, _NO_NUMBER, _INFINITE = 1, 2, 3, 4
@@ -274,7 +275,7 @@ def _taker(column: Column, written: bool) -> Callable[[Any], Code | int]:
         if is_missing(value):
             return _NOTHING
         if not isinstance(value, str):
-            return of_number(float(value) if isinstance(value, Decimal) else value) or _STRANGE
+            return of_number(_plain(value)) or _STRANGE
         if value in texts:
             return texts[value]
         if written:
@@ -289,6 +290,14 @@ def _taker(column: Column, written: bool) -> Callable[[Any], Code | int]:
         return _STRANGE
 
     return take
+
+
+def _plain(value: Any) -> Any:
+    """A decimal number as float64 has it, a whole one exactly."""
+    if not isinstance(value, Decimal):
+        return value
+    whole = value.is_finite() and value.adjusted() < _MOST_DIGITS and value == value.to_integral_value()
+    return int(value) if whole else float(value)
 
 
 def _number(value: Any, written: bool) -> Code | int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,79 +28,110 @@ def columns_of(net: Network) -> Table:
     return Table(tuple(Column(name) for name in names))
 
 
-def levels_allowed(certs: Certificates, row: int) -> dict[str, list[str]]:
-    """By column of categories the levels that an input's region has; without sets of levels, the input's own."""
-    table = None if certs.network is None else certs.network.about.table
-    found: dict[str, list[str]] = {}
-    first, x = 0, certs.x[row].flatten().numpy()
-    for column, place in zip(table.columns, table.places) if table is not None else ():
-        if column.levels is None:
-            continue
-        last = first + len(column.levels) + (column.unknown is not None)
-        if certs.allowed is not None and certs.status[row] == "certified":
-            found[column.name] = named(column, certs.allowed[row, first:last].tolist())
-        else:
-            found[column.name] = [] if np.isnan(x[place]).any() else [words(column, x[place])]
+def levels_allowed(certs: Certificates, column: Column) -> list[list[str]]:
+    """The levels of a category that the region of each input has, `b`; of inputs without sets of them, their own."""
+    assert certs.network is not None and certs.network.about.table is not None
+    table, first = certs.network.about.table, 0
+    for other, place in zip(table.columns, table.places):
+        last = first if other.levels is None else first + len(other.levels) + (other.unknown is not None)
+        if other is column or other == column:
+            break
         first = last
-    return found
+    codes = certs.x.flatten(1)[:, place].numpy()
+    own = [[] if np.isnan(code).any() else [words(column, code)] for code in codes]
+    if certs.allowed is None:
+        return own
+    sets = certs.allowed[:, first:last].tolist()
+    return [named(column, chosen) if any(chosen) else alone for chosen, alone in zip(sets, own)]
 
 
-def note_of(certs: Certificates, row: int, column: Column, place: slice) -> str:
-    """What holds a column of an input, or stands for its value, in words."""
-    found = []
-    if column.levels is not None:
-        levels = levels_allowed(certs, row)[column.name]
-        found.append(f"{ANY_OF}{', '.join(levels)}" if len(levels) > 1 else CATEGORY)
-    elif certs.status[row] == "certified":
-        if bool(certs.capped[row].flatten()[place].any()):
-            found.append(CAPPED)
-        elif not bool(certs.eps[row].flatten()[place].any()):
-            found.append(FROZEN)
-    if certs.imputed is not None and bool(certs.imputed[row].flatten()[place].any()):
-        found.append(IMPUTED)
-    return "; ".join(found)
+def notes_of(certs: Certificates, column: Column, place: slice) -> list[str]:
+    """What holds a column of each input, or stands for its value, in words, `b`."""
+    certified = certs.certified.numpy()
+    capped, extent = (t.flatten(1)[:, place].any(1).numpy() for t in (certs.capped, certs.eps))
+    filled = None if certs.imputed is None else certs.imputed.flatten(1)[:, place].any(1).numpy()
+    if column.levels is None:
+        held = np.where(certified, np.where(capped, 1, np.where(extent, 0, 2)), 0)
+        found = [("", CAPPED, FROZEN)[k] for k in held.tolist()]
+    else:
+        sets = levels_allowed(certs, column)
+        found = [f"{ANY_OF}{', '.join(levels)}" if len(levels) > 1 else CATEGORY for levels in sets]
+    if filled is None:
+        return found
+    return ["; ".join(filter(None, (note, IMPUTED * own))) for note, own in zip(found, filled.tolist())]
 
 
-def rows_of(certs: Certificates, alone: Any = None) -> dict[str, list[Any]]:
-    """The columns of the tidy table, see `Certificates.to_frame`; values as they are."""
+def rows_of(certs: Certificates, alone: Any = None) -> dict[str, Any]:
+    """The columns of the tidy table, see `Certificates.to_frame`, as arrays; values as they are."""
     net = certs.network
     if net is None:
         raise InputError("the certificates do not know their network, which says what the columns are")
     if certs.basis is not None:
         raise InputError("the regions lie along other directions than features, which have no ranges of their own")
-    table, count = columns_of(net), len(certs)
-    numbers = _numbers(certs, alone)
-    x = certs.x.flatten(1).numpy()
-    classes = net.about.classes or ()
-    found: dict[str, list[Any]] = {name: [] for name in _ORDER}
-    for row in range(count):
-        label = int(certs.labels[row])
-        finite = bool(np.isfinite(x[row]).all())  # else nothing was decided here
-        called = "" if label < 0 or not finite else classes[label] if label < len(classes) else str(label)
-        allowed = levels_allowed(certs, row)
-        good, number, status = certs.status[row] == "certified", certs.number(row), certs.status[row]
-        for column, place in zip(table.columns, table.places):
-            k, is_number = place.start, column.levels is None
-            value: Any = float(x[row, k]) if is_number else _level(column, x[row, place])
-            note = "; ".join(filter(None, [note_of(certs, row, column, place), "" if good else certs.message[row]]))
-            levels = "" if is_number else " | ".join(allowed[column.name])
-            cells = (number, called, status, column.name, value, levels)
-            ends = [float(numbers[name][row, k]) if good and is_number else math.nan for name in _NUMBERS]
-            for name, cell in zip(_ORDER, (*cells, *ends, column.unit, note)):
-                found[name].append(cell)
+    table, x = columns_of(net), certs.x.flatten(1).numpy()
+    count, each = len(certs), len(table.columns)
+    good, moves = certs.certified.numpy(), np.array([column.levels is None for column in table.columns], dtype=bool)
+    entries = [place.start for place in table.places]
+    known = good[:, None] & moves
+    found: dict[str, Any] = {
+        "input": np.repeat(np.array([certs.number(row) for row in range(count)], dtype=np.int64), each),
+        "label": np.repeat(_objects(_labels(certs, net, x)), each),
+        "status": np.repeat(_objects(certs.status), each),
+        "feature": np.tile(_objects(table.names), count),
+        "value": _values(table, x).reshape(-1),
+        "levels": _levels(certs, table).reshape(-1),
+        **{name: np.where(known, n[:, entries], math.nan).reshape(-1) for name, n in _numbers(certs, alone).items()},
+        "unit": np.tile(_objects([column.unit for column in table.columns]), count),
+    }
+    notes = np.empty((count, each), dtype=object)
+    for k, (column, place) in enumerate(zip(table.columns, table.places)):
+        notes[:, k] = _objects(notes_of(certs, column, place))
+    for row in np.flatnonzero(~good).tolist():
+        notes[row] = ["; ".join(filter(None, (note, certs.message[row]))) for note in notes[row]]
+    return {**found, "note": notes.reshape(-1)}
+
+
+def _labels(certs: Certificates, net: Network, x: np.ndarray) -> list[str]:
+    classes, finite = net.about.classes or (), np.isfinite(x).all(1).tolist()
+    return [
+        "" if label < 0 or not decided else classes[label] if label < len(classes) else str(label)
+        for label, decided in zip(certs.labels.tolist(), finite)  # at NaN nothing was decided
+    ]
+
+
+def _values(table: Table, x: np.ndarray) -> np.ndarray:
+    """Raw values, `b x c`: numbers, or objects where there are levels."""
+    if table.moves.all():
+        return x
+    found = np.empty((len(x), len(table.columns)), dtype=object)
+    for k, (column, place) in enumerate(zip(table.columns, table.places)):
+        if column.levels is None:
+            found[:, k] = x[:, place.start].tolist()
+        else:
+            codes, inverse = np.unique(x[:, place], axis=0, return_inverse=True)
+            levels = [None if np.isnan(code).any() else words(column, code) for code in codes]
+            found[:, k] = _objects([levels[j] for j in inverse.reshape(-1).tolist()])
     return found
 
 
-_ORDER = ("input", "label", "status", "feature", "value", "levels", *_NUMBERS, "unit", "note")
+def _levels(certs: Certificates, table: Table) -> np.ndarray:
+    """Of categories the levels that regions have, as texts, `b x c`; "" of numbers."""
+    found = np.full((len(certs), len(table.columns)), "", dtype=object)
+    for k, column in enumerate(table.columns):
+        if column.levels is not None:
+            found[:, k] = _objects([" | ".join(levels) for levels in levels_allowed(certs, column)])
+    return found
 
 
-def _level(column: Column, code: np.ndarray) -> Any:
-    return None if np.isnan(code).any() else words(column, code)
+def _objects(values: Sequence[Any]) -> np.ndarray:
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
 
 
 def _numbers(certs: Certificates, alone: Any) -> dict[str, np.ndarray]:
     """`b x n` each, NaN for what is not known."""
-    nothing = np.full((len(certs), certs.x[0].numel() if len(certs) else 0), math.nan)
+    nothing = np.full(tuple(certs.x.flatten(1).shape), math.nan)
 
     def flat(value: Tensor | None) -> np.ndarray:
         return nothing if value is None else value.detach().cpu().double().flatten(1).numpy()
@@ -120,7 +152,7 @@ def _numbers(certs: Certificates, alone: Any) -> dict[str, np.ndarray]:
     for name, value in zip(("seen_low", "seen_high"), seen):
         ends = flat(value)
         found[name] = np.where(np.isfinite(ends), ends, math.nan)
-    return found
+    return {name: found[name] for name in _NUMBERS}
 
 
 def arrow_of(certs: Certificates, alone: Any = None) -> Any:
@@ -154,4 +186,4 @@ def frame_of(certs: Certificates, alone: Any = None) -> Any:
     return pandas.DataFrame(rows_of(certs, alone))
 
 
-__all__ = ["IMPUTED", "arrow_of", "columns_of", "frame_of", "levels_allowed", "note_of", "rows_of"]
+__all__ = ["IMPUTED", "arrow_of", "columns_of", "frame_of", "levels_allowed", "notes_of", "rows_of"]

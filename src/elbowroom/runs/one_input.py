@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from elbowroom.arguments.features import feature_titles
-from elbowroom.certificates.frame import levels_allowed, note_of
+from elbowroom.certificates.frame import levels_allowed, notes_of
 from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
@@ -97,7 +97,7 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     x, ends = _coordinates(certs, row)
     names = feature_titles(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
     table = net.about.table or Table(tuple(Column(title) for title in names))
-    features, allowed = [], levels_allowed(certs, row)
+    features, own = [], certs.rows(row, row + 1)
     for column, place in zip(table.columns, table.places):
         k = place.start
         found: dict[str, Any] = {"feature": column.name, "number": k, "value": x[k], "half_width": eps[k]}
@@ -108,9 +108,9 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
             found.update(zip(("seen_lower", "seen_upper"), (v if math.isfinite(v) else None for v in seen)))
         if column.levels is not None:  # whose codes are nobody's business
             found = dict.fromkeys(found) | {"feature": column.name, "number": k, "half_width": 0.0}
-            found["value"], found["levels"] = words(column, x[place]), allowed[column.name]
+            found["value"], found["levels"] = words(column, x[place]), levels_allowed(own, column)[0]
         share = None if math.isnan(shares[k]) or column.levels is not None else shares[k]
-        note = note_of(certs, row, column, place)
+        note = notes_of(own, column, place)[0]
         features.append({**found, "capped": capped[k], "share": share, "unit": column.unit, "note": note})
 
     def room(f: dict[str, Any]) -> tuple[bool, bool, float]:
