@@ -370,6 +370,11 @@ def test_damaged_models() -> None:
     model[1].coefs_[1][0, 0] = np.nan
     with pytest.raises(InputError, match="weight holds NaN"):
         load(model)
+    del model[0].mean_
+    with pytest.raises(
+        UnsupportedError, match=r"standardscaler: StandardScaler cannot be looked into .* another version"
+    ):
+        load(model)
 
 
 def test_scikit_learn_is_imported_only_for_its_models() -> None:

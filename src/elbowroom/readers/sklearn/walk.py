@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.readers.flow import Flow, Plan, chain, entries, tensor
-from elbowroom.readers.reading import RefusalError, refuse
+from elbowroom.readers.reading import RefusalError, first_line, refuse
 from elbowroom.readers.sklearn.encoders import encoders
 from elbowroom.readers.sklearn.heads import Head, Reading, estimators
 from elbowroom.readers.sklearn.refusals import why
@@ -155,6 +155,12 @@ class Walk:
             return None
         except RefusalError as reason:
             self.faults.append((path, part, str(reason)))
+            return None
+        except (InputError, UnsupportedError):
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError) as error:  # of a part that lacks what `fit` leaves
+            made = f"cannot be looked into ({first_line(error)[:120]}): was it made by another version of scikit-learn?"
+            self.faults.append((path, part, made))
             return None
 
 
