@@ -31,13 +31,11 @@ def columns_of(net: Network) -> Table:
 def levels_allowed(certs: Certificates, column: Column) -> list[list[str]]:
     """The levels of a category that the region of each input has, `b`; of inputs without sets of them, their own."""
     assert certs.network is not None and certs.network.about.table is not None
-    table, first = certs.network.about.table, 0
-    for other, place in zip(table.columns, table.places):
-        last = first if other.levels is None else first + len(other.levels) + (other.unknown is not None)
-        if other is column or other == column:
-            break
-        first = last
-    codes = certs.x.flatten(1)[:, place].numpy()
+    table = certs.network.about.table
+    at = table.names.index(column.name)
+    counts = [0 if c.levels is None else len(c.levels) + (c.unknown is not None) for c in table.columns]
+    first, last = sum(counts[:at]), sum(counts[: at + 1])
+    codes = certs.x.flatten(1)[:, table.places[at]].numpy()
     own = [[] if np.isnan(code).any() else [words(column, code)] for code in codes]
     if certs.allowed is None:
         return own
