@@ -37,6 +37,7 @@ from elbowroom.search.find import Inputs, Search
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.base import Region
 from elbowroom.search.regions.box import Box
+from elbowroom.search.regions.registry import OBJECTIVES
 from elbowroom.search.solvers.driver import Solver
 from elbowroom.search.solvers.registry import solver_named
 
@@ -54,6 +55,7 @@ def certify(
     bounds: str | BoundFunction = "adaptive",
     margin: str = "direct",
     solver: str | Solver = "sequential",
+    objective: str = "volume",
     domain: tuple[Array, Array] | None = None,
     frozen: Array | None = None,
     importance: Array | None = None,
@@ -86,6 +88,9 @@ def certify(
             margins.
         margin: "direct" or "logits" (the paper's).
         solver: "sequential", "augmented-lagrangian" (the paper's), or a solver object.
+        objective: What is to be as large as possible: "volume", or "smallest", the least half-width of a box (in what
+            the uniform region is measured in; features that have all of their room do not count), and then the volume.
+            Of a symmetric box that no domain cuts the latter is the uniform region.
         domain: (lowest, highest) valid input, numbers or arrays; boxes are cut to it.
         frozen: Features that must not move (directions, for `Oblique`), as booleans or names.
         importance: Positive weights of log eps.
@@ -121,19 +126,19 @@ def certify(
         >>> certs.status[0], certs.eps[0], certs.ratio[0]
     """
     started = time.perf_counter()
-    shape_of, solver = _chosen(region, solver, delta, precision, batch, reach)
+    shape_of, solver = _chosen(region, solver, delta, precision, batch, reach, objective)
     where = usable_device(device) if device is not None else _device_of(x)
     points = batched(net, tensor_of(by_name(net, x, "x")).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
         raise InputError("x holds no inputs")
     refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
-    settings = _settings(net, shape_of, solver, bounds, margin, delta, precision, deployed)
+    settings = _settings(net, shape_of, solver, bounds, margin, delta, precision, deployed, objective)
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)
     spent = _effort(effort, bounds, margin, budget)
     task = Task(
         search=Search(
-            net=net, region=shape_of, evaluate=margins_of(bounds, margin, budget), solver=solver, delta=float(delta),
+            net, shape_of, margins_of(bounds, margin, budget), solver, float(delta), smallest=objective == "smallest",
             prior=None if prior is None else _mean_shape(prior, net, shape_of).to(where),
         ),
         told_labels=labels is not None, told_spec=spec is not None, deployed=deployed, dtype=PRECISIONS[precision],
@@ -141,8 +146,7 @@ def certify(
         reach=reach, effort=spent, proof_bytes=check_proof_bytes(proof_bytes),
     )  # fmt: skip
     space = space_of(net, points, domain, frozen, importance, max_eps)
-    if deployed:
-        points = _as_executed(points, space)
+    points = _as_executed(points, space) if deployed else points
     work64 = net.cast(torch.float64, where)
     outputs = _inparts_of(lambda part: work64.values(part)[-1], points)
     chosen, spec = _what_stays(net, outputs, labels, spec)
@@ -213,10 +217,11 @@ def uncertified(
     `x`: `b x *input_shape`, float64. `labels`: `b`. `group`: `t`, that of the inputs' own specifications, where these
     are not about labels. `told`: the arguments of `certify` that are the same for all inputs, every one of them.
     """
-    region, solver = _chosen(*(told[name] for name in ("region", "solver", "delta", "precision", "batch", "reach")))
+    shape = ("region", "solver", "delta", "precision", "batch", "reach", "objective")
+    region, solver = _chosen(*(told[name] for name in shape))
     x = batched(net, x, "x")
     refuse_uncovered(net, told["deployed"])
-    search = (told[name] for name in ("bounds", "margin", "delta", "precision", "deployed"))
+    search = (told[name] for name in ("bounds", "margin", "delta", "precision", "deployed", "objective"))
     settings = _settings(net, region, solver, *search)
     budget = Budget.of(told["memory"], usable_device(told["device"]))
     margins_of(told["bounds"], told["margin"], budget)
@@ -234,8 +239,9 @@ def uncertified(
 
 
 def _chosen(
-    region: Region | None, solver: str | Solver, delta: float, precision: str, batch: int | None, reach: bool
-) -> tuple[Region, Solver]:
+    region: Region | None, solver: str | Solver, delta: float, precision: str, batch: int | None, reach: bool,
+    objective: str,
+) -> tuple[Region, Solver]:  # fmt: skip
     """Shape and solver, after a look at what was told."""
     region = Box() if region is None else region
     if not isinstance(region, Region):
@@ -252,6 +258,13 @@ def _chosen(
         raise InputError(f"batch must be a positive number of inputs, got {batch!r}")
     if not isinstance(reach, bool):
         raise InputError(f"reach must be True or False, got {reach!r}")
+    if objective not in OBJECTIVES:
+        raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r:.80}")
+    if objective == "smallest" and not region.stated_by_corners:
+        raise InputError(
+            f'objective="smallest" is about boxes along the axes, not {region.name}: of the other shapes, the region '
+            "whose least extent is largest is the uniform one"
+        )
     return region, solver
 
 
@@ -269,13 +282,14 @@ def _effort(effort: str | int, bounds: str | BoundFunction, margin: str, budget:
 
 def _settings(
     net: Network, region: Region, solver: Solver, bounds: str | BoundFunction, margin: str, delta: float,
-    precision: str, deployed: str | None,
+    precision: str, deployed: str | None, objective: str,
 ) -> dict[str, Any]:  # fmt: skip
     """How certificates are found, as they state it."""
     return {
         "region": region.name, "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
-        "precision": precision, "p": name_of_norm(region.p), "deployed": deployed, "network_hash": network_hash(net),
+        "objective": objective, "precision": precision, "p": name_of_norm(region.p), "deployed": deployed,
+        "network_hash": network_hash(net),
     }  # fmt: skip
 
 

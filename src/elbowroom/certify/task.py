@@ -18,7 +18,6 @@ from elbowroom.certify.larger import Short
 from elbowroom.certify.reach import reaches
 from elbowroom.certify.verdict import largest_proved
 from elbowroom.claim.hints import PROOF_BYTES, Hints
-from elbowroom.claim.space import Space
 from elbowroom.claim.specification import Specification
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Trees
@@ -28,6 +27,7 @@ from elbowroom.search.branching.enlarge import Effort, enlarge
 from elbowroom.search.find import BLUR, Found, Inputs, Search, positions
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.regions.objective import Objective
 from elbowroom.search.solvers.boundary import to_boundary
 from elbowroom.search.solvers.problem import Problem, Work
 
@@ -71,6 +71,7 @@ class Task:
             Certificates, sizes, inputs.x, parts_of(self.search.region, self.reach, self.effort is not None)
         )
         result["labels"] = labels
+        objective = self.search.objective(inputs)
         passed = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.x.device)
         todo = torch.tensor([s == "" for s in status], device=passed.device).nonzero().squeeze(1)
         if len(todo) and self.dtype != torch.float64:
@@ -78,12 +79,12 @@ class Task:
             first, left = todo[clear], todo[~clear]
             if len(first):
                 found, doubtful = self._attempt(inputs.take(first), self.dtype, work)
-                _keep_larger(result, passed, first, found, inputs.space.part(first))
+                _keep_better(result, passed, inputs, first, found, objective)
                 left = torch.cat([left, first[doubtful]]).sort().values
             todo = left
         if len(todo):
             found, _ = self._attempt(inputs.take(todo), torch.float64, work)
-            _keep_larger(result, passed, todo, found, inputs.space.part(todo))
+            _keep_better(result, passed, inputs, todo, found, objective)
         if self.effort is not None:
             self._enlarge(inputs, passed, result, self.effort)
         least = inputs.spec.margins(inputs.outputs).amin(1).tolist()
@@ -99,7 +100,7 @@ class Task:
 
     def _enlarge(self, inputs: Inputs, passed: Tensor, result: dict[str, Any], effort: Effort) -> None:
         """Replaces certified regions, those that `passed`, `b`, by larger ones, where such are found and proved."""
-        good = passed.nonzero().squeeze(1)
+        good, objective = passed.nonzero().squeeze(1), self.search.objective(inputs)
         blurred = self.search.is_blurred(inputs.take(good), torch.float32) | (self.dtype == torch.float64)
         for dtype, some in ((torch.float32, good[~blurred]), (torch.float64, good[blurred])):
             if not len(some):
@@ -116,13 +117,13 @@ class Task:
             spec = dataclasses.replace(part.spec, offset=part.spec.offset - self.search.delta)
             net = self.search.net.cast(dtype, inputs.x.device)
             spec, fits = spec.cast(dtype, inputs.x.device), Short(self.proof_bytes)
-            larger = enlarge(net, placed, theta, spec, effort, fits, one_shape=shape.one_radius)
+            larger = enlarge(net, placed, theta, spec, effort, fits, shape.one_radius, objective)
             found.theta = larger.theta.double()
             trees = [tuple(own.items()) for own in larger.trees]
             columns = self._verdict(part, found, trees)
             columns.pop("factor")
             columns["trees"] = [as_words(pack(own)) for own in trees]
-            _keep_larger(result, passed, some, columns, part.space)
+            _keep_better(result, passed, inputs, some, columns, objective)
 
     def _look_beyond(self, inputs: Inputs, good: Tensor, result: dict[str, Any]) -> None:
         """Writes how much larger the certified regions, those of the inputs `good`, could be at most."""
@@ -252,10 +253,15 @@ class Task:
         }
 
 
-def _keep_larger(result: dict[str, Any], passed: Tensor, rows: Tensor, found: dict[str, Any], space: Space) -> None:
-    """Writes what was found for the inputs `rows` over what there was, where it is larger; `space`: theirs."""
-    new, old = (space.importance * torch.where(space.free, t, 1.0).log() for t in (found["eps"], result["eps"][rows]))
-    better = found.pop("certified") & (new.sum(1) > old.sum(1))
+def _keep_better(
+    result: dict[str, Any], passed: Tensor, inputs: Inputs, rows: Tensor, found: dict[str, Any], objective: Objective
+) -> None:
+    """Writes what was found for the inputs `rows` of a batch over what there was, where it is better."""
+    space = inputs.space.part(rows)
+    below, above = space.around(inputs.x[rows])
+    full = below / 2 + above / 2
+    new, old = (objective.of(t, full, space.free, space.importance) for t in (found["eps"], result["eps"][rows]))
+    better = found.pop("certified") & (new > old)
     passed[rows[better]] = True
     for name, value in found.items():
         if isinstance(value, list):
