@@ -120,5 +120,5 @@ def test_what_is_refused() -> None:
         with pytest.raises(er.InputError, match='objective="smallest" is about boxes along the axes'):
             er.certify(net, x, region=region, objective="smallest")
     for wrong in ("least", None, 1):
-        with pytest.raises(er.InputError, match="objective must be one of volume, smallest"):
+        with pytest.raises(er.InputError, match="objective must be one of volume, smallest, free"):
             er.certify(net, x, objective=wrong)

@@ -90,7 +90,9 @@ def certify(
         solver: "sequential", "augmented-lagrangian" (the paper's), or a solver object.
         objective: What is to be as large as possible: "volume", or "smallest", the least half-width of a box (in what
             the uniform region is measured in; features that have all of their room do not count), and then the volume.
-            Of a symmetric box that no domain cuts the latter is the uniform region.
+            Of a symmetric box that no domain cuts the latter is the uniform region. Or "free": as many features as
+            possible that may take any value of their domain, which is finite, while the others stay at the input; see
+            `Certificates.kept`.
         domain: (lowest, highest) valid input, numbers or arrays; boxes are cut to it.
         frozen: Features that must not move (directions, for `Oblique`), as booleans or names.
         importance: Positive weights of log eps.
@@ -143,15 +145,15 @@ def certify(
         ),
         told_labels=labels is not None, told_spec=spec is not None, deployed=deployed, dtype=PRECISIONS[precision],
         hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(),
-        reach=reach, effort=spent, proof_bytes=check_proof_bytes(proof_bytes),
+        reach=reach, effort=spent, proof_bytes=check_proof_bytes(proof_bytes), free=objective == "free",
     )  # fmt: skip
-    space = space_of(net, points, domain, frozen, importance, max_eps)
+    space = space_of(net, points, domain, frozen, importance, max_eps, finite=objective == "free")
     points = _as_executed(points, space) if deployed else points
     work64 = net.cast(torch.float64, where)
     outputs = _inparts_of(lambda part: work64.values(part)[-1], points)
     chosen, spec = _what_stays(net, outputs, labels, spec)
     sizes = sizes_of(net, None if spec is None else spec.group)
-    found = blank_rows(Certificates, sizes, points.cpu(), parts_of(shape_of, reach, spent is not None))
+    found = blank_rows(Certificates, sizes, points.cpu(), task.parts)
     size = batch or budget.batch(net, where, net.n_outputs - 1 if spec is None else spec.rows.shape[1])
     _fill(found, task, points, outputs, chosen, spec, space, size, started)
     if network_hash(net) != settings["network_hash"]:
@@ -226,9 +228,12 @@ def uncertified(
     budget = Budget.of(told["memory"], usable_device(told["device"]))
     margins_of(told["bounds"], told["margin"], budget)
     spent = _effort(told["effort"], told["bounds"], told["margin"], budget)
-    space = space_of(net, x, *(told[name] for name in ("domain", "frozen", "importance", "max_eps")))
+    limits = {name: told[name] for name in ("domain", "frozen", "importance", "max_eps")}
+    space = space_of(net, x, **limits, finite=told["objective"] == "free")
     check_proof_bytes(told["proof_bytes"])
-    has = parts_of(region, told["reach"], spent is not None) | ({"specification"} if group is not None else set())
+    has = parts_of(region, told["reach"], spent is not None, told["objective"] == "free") | (
+        {"specification"} if group is not None else set()
+    )
     found = blank_rows(Certificates, sizes_of(net, group), x, has)
     found["message"] = [message] * len(x)
     if labels is not None:
@@ -260,6 +265,11 @@ def _chosen(
         raise InputError(f"reach must be True or False, got {reach!r}")
     if objective not in OBJECTIVES:
         raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r:.80}")
+    if objective == "free" and (type(region) is not Box or reach):
+        what = "reach=True" if reach else f"region {region.name}"
+        raise InputError(
+            f'objective="free" has boxes of its own, and nothing beyond them is looked for: leave out {what}'
+        )
     if objective == "smallest" and not region.stated_by_corners:
         raise InputError(
             f'objective="smallest" is about boxes along the axes, not {region.name}: of the other shapes, the region '

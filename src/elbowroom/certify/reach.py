@@ -28,7 +28,7 @@ def reaches(net: Network, inputs: Inputs, region: Stated) -> dict[str, Tensor]:
     `seen_lower` and `seen_upper`. Regions are certified; features are flat."""
     x, space = inputs.x, inputs.space
     frame = Frame.around(region, x, space.lowest, space.highest)
-    hunt = _Quarry(net, inputs.spec)
+    hunt = Quarry(net, inputs.spec)
     v, found = nearest_broken(frame, hunt.margins)
     seen, reach = x.clone(), torch.full_like(x[:, 0], torch.inf)
     for outwards in _OUTWARDS:
@@ -51,7 +51,7 @@ def reaches(net: Network, inputs: Inputs, region: Stated) -> dict[str, Tensor]:
     return columns
 
 
-class _Quarry:
+class Quarry:
     """Margins of points of some inputs, and proofs that some are not positive."""
 
     def __init__(self, net: Network, spec: Specification) -> None:
@@ -72,7 +72,7 @@ class _Quarry:
         return broken_on(box, spec.rows, spec.offset, spec.group, strict)
 
 
-def _faces(hunt: _Quarry, inputs: Inputs, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+def _faces(hunt: Quarry, inputs: Inputs, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """The value of each feature nearest to its range, below and above, at which a counterexample was found while the
     others stay in theirs, `b x n` each; infinite where none was found, or too many features move."""
     seen = torch.full_like(lower, -torch.inf), torch.full_like(upper, torch.inf)
@@ -88,7 +88,7 @@ def _faces(hunt: _Quarry, inputs: Inputs, lower: Tensor, upper: Tensor) -> tuple
 
 
 def _beyond(
-    hunt: _Quarry, inputs: Inputs, lower: Tensor, upper: Tensor, which: Tensor, feature: Tensor, above: bool
+    hunt: Quarry, inputs: Inputs, lower: Tensor, upper: Tensor, which: Tensor, feature: Tensor, above: bool
 ) -> Tensor:
     """The nearest values beyond faces, `m`, each of a feature, `m`, of an input, `m`: all below, or all above."""
     low, high, lowest, highest = (t[which] for t in (lower, upper, inputs.space.lowest, inputs.space.highest))
@@ -112,4 +112,4 @@ def _beyond(
     return values
 
 
-__all__ = ["MOST_FACES", "reaches"]
+__all__ = ["MOST_FACES", "Quarry", "reaches"]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows
+from elbowroom.certify.free import free_features
 from elbowroom.certify.larger import Short
 from elbowroom.certify.reach import reaches
 from elbowroom.certify.verdict import largest_proved
@@ -25,6 +26,7 @@ from elbowroom.claim.tree_bytes import as_words, pack
 from elbowroom.proof.kernel.prove import prove
 from elbowroom.search.branching.enlarge import Effort, enlarge
 from elbowroom.search.find import BLUR, Found, Inputs, Search, positions
+from elbowroom.search.free import Freeing
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.objective import Objective
@@ -36,21 +38,22 @@ _THIN = 0.1  # the share of features that may be thinner: of a hundred thousand,
 _NONE = (
     "no region was found in which the strict check proves the specification; the margin at the input itself is {:.3g}"
 )
+_NO_FEATURE = "no feature was found that may take any value of its domain; the margin at the input itself is {:.3g}"
 
 
-def parts_of(region: Region, reach: bool, splits: bool) -> set[str]:
+def parts_of(region: Region, reach: bool, splits: bool, free: bool) -> set[str]:
     """Which parts the columns have that a search writes; `reach`: whether it looks for counterexamples, too; `splits`:
-    whether regions are cut into parts."""
+    whether regions are cut into parts; `free`: whether it looks for features that may take any value."""
     boxes = {"boxes"} if region.stated_by_corners else set()
     beyond = {"reach", *(["faces"] if boxes else [])} if reach else set()
-    return boxes | beyond | ({"splits"} if splits else set())
+    return boxes | beyond | ({"splits"} if splits else set()) | ({"explained"} if free else set())
 
 
 @dataclass
 class Task:
     """Everything that is the same for all batches. `dtype`: of the first search; `reach`: whether counterexamples are
     looked for beyond what was certified; `effort`: what may be spent on larger regions, proved by trees of at most
-    `proof_bytes`."""
+    `proof_bytes`; `free`: whether features are looked for that may take any value of their domain."""
 
     search: Search
     told_labels: bool
@@ -61,19 +64,26 @@ class Task:
     reach: bool = False
     effort: Effort | None = None
     proof_bytes: int = PROOF_BYTES
+    free: bool = False
+
+    @property
+    def parts(self) -> set[str]:
+        """See `parts_of`."""
+        return parts_of(self.search.region, self.reach, self.effort is not None, self.free)
 
     def run(self, inputs: Inputs, labels: Tensor) -> dict[str, Any]:
         """Certificates of one batch, as the fields of `Certificates`; features flat."""
         status, message = self._triage(inputs, labels)
         work = Work.none(len(inputs))
         sizes = dataclasses.replace(sizes_of(self.search.net, inputs.spec.group), input_shape=inputs.x.shape[1:])
-        result = blank_rows(
-            Certificates, sizes, inputs.x, parts_of(self.search.region, self.reach, self.effort is not None)
-        )
+        result = blank_rows(Certificates, sizes, inputs.x, self.parts)
         result["labels"] = labels
         objective = self.search.objective(inputs)
         passed = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.x.device)
         todo = torch.tensor([s == "" for s in status], device=passed.device).nonzero().squeeze(1)
+        if self.free:
+            self._free(inputs, todo, passed, result)
+            todo = todo[:0]
         if len(todo) and self.dtype != torch.float64:
             clear = ~self.search.is_blurred(inputs.take(todo), self.dtype)
             first, left = todo[clear], todo[~clear]
@@ -85,18 +95,37 @@ class Task:
         if len(todo):
             found, _ = self._attempt(inputs.take(todo), torch.float64, work)
             _keep_better(result, passed, inputs, todo, found, objective)
-        if self.effort is not None:
+        if self.effort is not None and not self.free:
             self._enlarge(inputs, passed, result, self.effort)
         least = inputs.spec.margins(inputs.outputs).amin(1).tolist()
         for k, ok in enumerate(passed.tolist()):
             if not status[k]:
                 status[k] = "certified" if ok else "not_certified"
-                message[k] = "" if ok else _NONE.format(least[k])
+                message[k] = "" if ok else (_NO_FEATURE if self.free else _NONE).format(least[k])
         result.update(status=status, message=message, evaluations=work.evaluations, gradients=work.gradients)
         result.update(gradient_rows=work.rows)
         if self.reach:
             self._look_beyond(inputs, passed.nonzero().squeeze(1), result)
         return result
+
+    def _free(self, inputs: Inputs, todo: Tensor, passed: Tensor, result: dict[str, Any]) -> None:
+        """Writes which features of the inputs `todo` may take any value of their domain, and why the others stay."""
+        if not len(todo):
+            return
+        part, device = inputs.take(todo), inputs.x.device
+        margins = part.spec.margins(part.outputs) - self.search.delta
+        spec = dataclasses.replace(part.spec, offset=part.spec.offset - self.search.delta)
+        search = Freeing(
+            self.search.net.cast(self.dtype, device), self.search.evaluate, spec.cast(self.dtype, device), part.x,
+            part.space.lowest, part.space.highest, part.space.free, margins.to(self.dtype),
+        )  # fmt: skip
+        fits = Short(self.proof_bytes)
+        found = free_features(search, part, self.search.net, self.effort, fits, self._prove, self._passes)
+        good = found.pop("certified")
+        passed[todo] = good
+        for name, value in found.items():
+            for k in good.nonzero().squeeze(1).tolist():
+                result[name][int(todo[k])] = value[k]
 
     def _enlarge(self, inputs: Inputs, passed: Tensor, result: dict[str, Any], effort: Effort) -> None:
         """Replaces certified regions, those that `passed`, `b`, by larger ones, where such are found and proved."""

@@ -49,10 +49,24 @@ class Space:
         return torch.minimum(x - self.lowest, self.cap), torch.minimum(self.highest - x, self.cap)
 
 
+def _must_be_finite(space: Space) -> None:
+    """Refuses a space in which a feature that may move has no ends, or is held to less than its domain."""
+    far = space.free & ~(space.lowest.isfinite() & space.highest.isfinite())
+    if bool(far.any()):
+        raise InputError(
+            f'objective="free" lets features take any value of their domain: feature {int(far.nonzero()[0, 1])} has '
+            "none that is finite; give a domain, or freeze it"
+        )
+    if bool((space.free & (space.cap < space.highest - space.lowest)).any()):
+        raise InputError('objective="free" lets features take any value of their domain: leave out max_eps')
+
+
 def space_of(
-    net: Network, points: Tensor, domain: Any = None, frozen: Any = None, importance: Any = None, max_eps: Any = None
-) -> Space:
-    """What `certify` was told, spread out over `points`, `b x *input_shape`."""
+    net: Network, points: Tensor, domain: Any = None, frozen: Any = None, importance: Any = None, max_eps: Any = None,
+    finite: bool = False,
+) -> Space:  # fmt: skip
+    """What `certify` was told, spread out over `points`, `b x *input_shape`. `finite`: whether features that may move
+    are to have all of a domain that ends."""
     inf = float("inf")
     if domain is not None and not (isinstance(domain, tuple | list) and len(domain) == 2):
         raise InputError(f"domain must be a pair (lowest, highest), got {domain!r}")
@@ -70,7 +84,10 @@ def space_of(
     weight = spread(net, points, 1.0 if importance is None else importance, "importance").double()
     if not bool(((weight > 0) & weight.isfinite())[free].all()):
         raise InputError("importance must be positive and finite for every free feature")
-    return Space(lowest, highest, caps, free, torch.where(free, weight, 0.0))
+    space = Space(lowest, highest, caps, free, torch.where(free, weight, 0.0))
+    if finite:
+        _must_be_finite(space)
+    return space
 
 
 __all__ = ["Space", "space_of"]

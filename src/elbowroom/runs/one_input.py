@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from elbowroom.arguments.axes import looks_channels_last
-from elbowroom.certificates.result import Certificates
+from elbowroom.certificates.result import FIXED, NEEDED, UNDECIDED, Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
@@ -28,7 +28,9 @@ _STATED = (
     "features: capped",
     "features: seen_lower",
     "features: seen_upper",
+    "features: state",
 )
+FREE, NEEDS, OPEN, FROZEN = "free", "needed", "not decided", "frozen"  # states of features in an explanation
 
 
 def one_input(run: Run, number: int) -> dict[str, Any]:
@@ -53,9 +55,14 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
     names = feature_names(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
     label = int(certs.labels[row])
     features = []
+    states = _states(certs, row)
     order = sorted(range(len(eps)), key=lambda k: (eps[k] == 0, eps[k]))  # frozen features last
+    if states is not None:
+        order = sorted(range(len(eps)), key=lambda k: (NEEDS, OPEN, FREE, FROZEN).index(states[k]))
     for k in order if certs.status[row] == "certified" else ():
         found = {"feature": names[k], "number": k, "value": x[k], "half_width": eps[k], "capped": capped[k]}
+        if states is not None:
+            found["state"] = states[k]
         if ends:
             found.update(lower=ends[0][k], upper=ends[1][k])
         if certs.seen_lower is not None and certs.seen_upper is not None:
@@ -82,6 +89,24 @@ def _as_json(certs: Certificates, row: int, number: int, name: str | None) -> di
         "features": features,
         "stated": list(_STATED),
     }
+
+
+def _states(certs: Certificates, row: int) -> list[str] | None:
+    """What an explanation says of each feature: that it is free by the corners and the domain, which are proved; the
+    rest as the run states it. None where the run has no explanations."""
+    if (
+        certs.kept is None
+        or certs.lower is None
+        or certs.upper is None
+        or certs.lowest is None
+        or certs.highest is None
+    ):
+        return None
+    k = 0 if len(certs.lowest) == 1 else row
+    low, high = certs.lowest[k].flatten(), certs.highest[k].flatten()
+    whole = (certs.lower[row].flatten() == low) & (certs.upper[row].flatten() == high) & (low < high)
+    named = {FIXED: FROZEN, NEEDED: NEEDS, UNDECIDED: OPEN}
+    return [FREE if free else named[kept] for free, kept in zip(whole.tolist(), certs.kept[row].flatten().tolist())]
 
 
 def _counterexample(certs: Certificates, row: int) -> dict[str, Any] | None:

@@ -217,7 +217,8 @@ class Settings:
     )  # fmt: skip
     objective: str = option(
         values.one_of(*OBJECTIVES), "{choices}: what is to be as large as possible; smallest: the least width of a "
-        "box, then its volume.", "volume", panel=WHAT, kind=CLAIM, metavar="NAME",
+        "box, then its volume; free: how many features may take any value of their domain, the others fixed.",
+        "volume", panel=WHAT, kind=CLAIM, metavar="NAME",
     )  # fmt: skip
     reach: bool = option(
         values.yes_or_no, "Look for counterexamples as well: how much larger each region could be at most.", False,

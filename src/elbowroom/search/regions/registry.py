@@ -21,7 +21,7 @@ REGIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ellipsoid": ("ellipsoid", "Ellipsoid", {}),
     "l1": ("l1", "L1", {}),
 }
-OBJECTIVES = ("volume", "smallest")  # what is to be as large as possible
+OBJECTIVES = ("volume", "smallest", "free")  # what is to be as large as possible
 BALL = "ball:"  # and then a norm: "ball:1.5"
 
 
