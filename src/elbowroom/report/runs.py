@@ -75,6 +75,8 @@ def show_summary(summary: dict[str, Any]) -> None:
     searched = "" if region == summary["searched_as"] else f" (searched for as {summary['searched_as']})"
     executed = f", for the network as executed in {summary['deployed']}" if summary["deployed"] else ""
     print(f"region {region}{searched}{executed}; sizes: geometric mean of an input's {extents}, then mean of inputs")
+    if summary["objective"] != "volume":
+        print(f"objective: {printable(summary['objective'])[:80]}")
     left_out = summary["done"] - summary["tried"]
     if summary["accuracy"] is not None and left_out:
         print(f"accuracy: of the {summary['tried']:,} inputs that were tried; {left_out:,} could not be (see below)")

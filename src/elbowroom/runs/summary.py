@@ -23,8 +23,8 @@ _EXTENTS = {math.inf: HALF_WIDTH, 2.0: SEMI_AXIS}  # by norm; other shapes have 
 _BINS = 10
 # What a summary has that no proof covers.
 _STATED = (
-    "data", "searched_as", "origin", "tried", "accuracy", "uniform", "ratio", "cap", "beyond_domain", "capped_share",
-    "ratios", "histogram", "explained", "examples", "seconds",
+    "data", "searched_as", "objective", "origin", "tried", "accuracy", "uniform", "ratio", "cap", "beyond_domain",
+    "capped_share", "ratios", "histogram", "explained", "examples", "seconds",
 )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ _STATED = (
 class Found:
     """What all certificates of a run are about: the regions' shape and what an extent of theirs is, by the fields that
     a proof uses; what the search called it; the arithmetic of a network as executed; whether regions
-    may stick out of the domain; and where the run says its network comes from, in lines."""
+    may stick out of the domain; where the run says its network comes from, in lines; and what was to be large."""
 
     shape: str
     extent: str
@@ -40,6 +40,7 @@ class Found:
     deployed: str | None
     beyond_domain: bool
     origin: list[str]
+    objective: str = "volume"
 
 
 @dataclass
@@ -115,6 +116,7 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
         "region": found.shape,
         "extent": found.extent,
         "searched_as": found.searched_as,
+        "objective": found.objective,
         "deployed": found.deployed,
         "status": tally.status,
         "tried": judged,
@@ -162,6 +164,7 @@ def found_by(run: Run) -> Found:
     return Found(
         certs.shape, extent_of(certs), certs.settings["region"], certs.settings["deployed"],
         certs.lowest is not None and certs.lower is None, origin_lines(run.network),
+        str(certs.settings.get("objective", "volume")),
     )  # fmt: skip
 
 

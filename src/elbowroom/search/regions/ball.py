@@ -86,7 +86,7 @@ class Ball(Region):
     shapes that allow fewer features to change much at once than the next one does.
 
     Args:
-        norm: p, from 1 to infinity.
+        p: The norm, from 1 to infinity.
 
     Raises:
         InputError: p is no such number.
@@ -94,10 +94,10 @@ class Ball(Region):
 
     norm: float
 
-    def __post_init__(self) -> None:
-        if not is_norm(self.norm):
-            raise InputError(f"Ball(p) needs a number p from 1 to infinity, got {self.norm!r:.80}")
-        object.__setattr__(self, "norm", float(self.norm))
+    def __init__(self, p: float) -> None:
+        if not is_norm(p):
+            raise InputError(f"Ball(p) needs a number p from 1 to infinity, got {p!r:.80}")
+        object.__setattr__(self, "norm", float(p))
 
     @property
     def placed(self) -> type[Placed]:  # type: ignore[override]

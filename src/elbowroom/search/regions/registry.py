@@ -28,7 +28,7 @@ BALL = "ball:"  # and then a norm: "ball:1.5"
 def region_named(name: str) -> Region:
     """A shape of this name."""
     if name.startswith(BALL):
-        file, kind, told = "ball", "Ball", {"norm": float(name.removeprefix(BALL))}
+        file, kind, told = "ball", "Ball", {"p": float(name.removeprefix(BALL))}
     else:
         file, kind, told = REGIONS[name]
     found: Region = getattr(importlib.import_module(f"{__package__}.{file}"), kind)(**told)
