@@ -121,7 +121,7 @@ def test_kinds_of_settings() -> None:
     """What a run must not change, what it stores, and how a model is read."""
     assert set(Settings().claim()) == {
         "predicted", "within", "region", "domain", "max_eps", "frozen", "importance", "room_scale", "bounds", "margin",
-        "solver", "solver_options", "delta", "precision", "deployed", "reach", "effort", "proof_bytes",
+        "solver", "solver_options", "objective", "delta", "precision", "deployed", "reach", "effort", "proof_bytes",
     }  # fmt: skip
     assert set(Settings().plain()) - set(Settings().stored()) == {
         "trust_pickle", "device", "memory", "batch", "engine", "workers", "threads", "address"

@@ -120,7 +120,7 @@ def test_balls_of_three_norms_are_shapes_with_names_of_their_own(p: float, same:
 def test_balls_of_other_norms(p: float) -> None:
     ball = region_named(f"{BALL}{p}")
     assert ball.p == p and ball.name == shape_name(name_of_norm(ball.p), False) and not ball.stated_by_corners
-    assert Ball(p).placed is ball.placed
+    assert Ball(p=p).placed is ball.placed
 
 
 @pytest.mark.parametrize("p", [0.999, 0, -1, math.nan, -math.inf, True, "2", None, [2]])

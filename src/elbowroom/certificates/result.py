@@ -29,6 +29,7 @@ from elbowroom.claim.categories import Categories
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 
+FIXED, NEEDED, UNDECIDED = 0, 1, 2  # why a feature stays at the input: see `Certificates.kept`
 STATUSES = ("certified", "misclassified", "not_certified", "nonfinite", "error")
 _NORMS = {"inf": math.inf, 1: 1.0, 2: 2.0}  # as settings name them; any other is a number between 1 and infinity
 _SHAPES = {"inf": "Box", 2: "Ellipsoid", 1: "L1"}  # by norm; the others are balls
@@ -106,6 +107,9 @@ class Certificates:
         seen_lower: Of boxes: the value of each feature nearest below its range at which a counterexample was found
             while all others stay in theirs, `b x *s`; minus infinity where none was found, or not looked for.
         seen_upper: The nearest above, or infinity.
+        kept: Of `objective="free"`, why a feature stays at the input, `b x *s`: 1 where it is needed (a counterexample
+            was found and proved with it and the free features anywhere in their domain), 2 where that is not decided; 0
+            for features that are free, which the corners say, and for frozen ones.
         margins: The margins that `certify` proved, `b x g`.
         trees: How regions are cut into parts that are proved one by one, packed by `elbowroom.claim.tree_bytes` into
             whole words, `b` tensors; empty where a region is proved whole.
@@ -153,6 +157,7 @@ class Certificates:
     seen: Tensor | None = column("float64", "b s", role="claim", blank="x", when="reach")
     seen_lower: Tensor | None = column("float64", "b s", role="report", blank=-math.inf, when="faces", span=NUMBERS)
     seen_upper: Tensor | None = column("float64", "b s", role="report", blank=math.inf, when="faces", span=NUMBERS)
+    kept: Tensor | None = column("int64", "b s", role="report", when="explained", span=(FIXED, UNDECIDED))
     margins: Tensor = column("float64", "b g", role="report", span=FINITE)
     trees: Ragged | None = column("int64", f"b ..{MOST_WORDS}", role="hint", when="splits")
     capped: Tensor = column("bool", "b s", role="report", blank=False)
@@ -207,7 +212,10 @@ class Certificates:
         counts = ", ".join(f"{n} {s}" for s, n in Counter(self.status).most_common())
         text = f"Certificates({len(self)} inputs: {counts or 'none'}"
         good = self.certified
-        if bool(good.any()):
+        if bool(good.any()) and self.kept is not None:
+            free = (self.eps[good] > 0).flatten(1).sum(1).double().mean()
+            text += f"; {free:.4g} features free in the mean"
+        elif bool(good.any()):
             means = {n: format(getattr(self, n)[good].mean(), declared(type(self))[n].show or "") for n in _MEANS}
             text += "; mean geomean {geomean}, {ratio} times the uniform region per feature".format(**means)
         if self.missing:

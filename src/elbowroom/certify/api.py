@@ -41,6 +41,7 @@ from elbowroom.search.find import Inputs, Search
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.base import Region
 from elbowroom.search.regions.box import Box
+from elbowroom.search.regions.registry import OBJECTIVES
 from elbowroom.search.solvers.driver import Solver
 from elbowroom.search.solvers.registry import solver_named
 
@@ -58,6 +59,7 @@ def certify(
     bounds: str | BoundFunction = "adaptive",
     margin: str = "direct",
     solver: str | Solver = "sequential",
+    objective: str = "volume",
     domain: tuple[Array, Array] | Mapping[str, tuple[float, float]] | str | None = None,
     frozen: Array | Sequence[str] | None = None,
     importance: Array | Mapping[str, float] | None = None,
@@ -94,10 +96,15 @@ def certify(
             margins.
         margin: "direct" or "logits" (the paper's).
         solver: "sequential", "augmented-lagrangian" (the paper's), or a solver object.
+        objective: What is to be as large as possible: "volume", or "smallest", the least half-width of a box (in what
+            the uniform region is measured in; features that have all of their room do not count), and then the volume.
+            Of a symmetric box that no domain cuts the latter is the uniform region. Or "free": as many features as
+            possible that may take any value of their domain, which is finite, while the others stay at the input; see
+            `Certificates.kept`.
         domain: (lowest, highest) valid input, numbers or arrays, or a mapping from names to such pairs; "observed":
             between the least and the largest value of each feature in `x`. Boxes are cut to it.
         frozen: Features that must not move (directions, for `Oblique`), as booleans or names. Categories of a table
-            never do.
+            never do so: frozen, they keep the input's level; else their sets of levels grow.
         importance: Positive weights of log eps.
         max_eps: The largest extent per feature; default, the domain; else of a table with 10 rows or more the width of
             the range that each feature has in it; else 1000 uniform radii.
@@ -135,34 +142,33 @@ def certify(
         >>> certs.status[0], certs.eps[0], certs.ratio[0]
     """
     started = time.perf_counter()
-    shape_of, solver = _chosen(region, solver, delta, precision, batch, reach)
+    shape_of, solver = _chosen(region, solver, delta, precision, batch, reach, objective)
     where = usable_device(device) if device is not None else _device_of(x)
     net = network_for(net, x)
     given = inputs_of(net, x, "x")
     points = _points(net, given, where)
     refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
     measured = measure(net, points, shape_of, given.of_table, domain, max_eps, room_scale)
-    settings = _settings(net, shape_of, solver, bounds, margin, delta, precision, deployed, measured.shares)
+    settings = _settings(net, shape_of, solver, bounds, margin, delta, precision, deployed, measured.shares, objective)
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)
     spent = _effort(effort, bounds, margin, budget)
     task = Task(
         search=Search(
-            net=net, region=shape_of, evaluate=margins_of(bounds, margin, budget), solver=solver, delta=float(delta),
+            net, shape_of, margins_of(bounds, margin, budget), solver, float(delta), smallest=objective == "smallest",
             prior=None if prior is None else mean_shape(prior, net, shape_of, measured.shares).to(where),
             scale=None if not measured.shares or measured.scale is None else measured.scale.to(where),
         ),
         told_labels=labels is not None, told_spec=spec is not None, deployed=deployed, dtype=PRECISIONS[precision],
         hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(),
-        reach=reach, effort=spent, proof_bytes=check_proof_bytes(proof_bytes),
+        reach=reach, effort=spent, proof_bytes=check_proof_bytes(proof_bytes), free=objective == "free",
     )  # fmt: skip
-    space = space_of(net, points, measured.domain, frozen, importance, measured.max_eps)
-    if deployed:
-        points = _as_executed(points, space)
+    space = space_of(net, points, measured.domain, frozen, importance, measured.max_eps, finite=objective == "free")
+    points = _as_executed(points, space) if deployed else points
     outputs = _outputs(net.cast(torch.float64, where), points)
     chosen, spec = what_stays(net, outputs, labels, spec)
-    has = parts_of(net, shape_of, reach, spent is not None) | _imputing(net)
-    found = blank_rows(Certificates, sizes_of(net, None if spec is None else spec.group), points.cpu(), has)
+    sizes = sizes_of(net, None if spec is None else spec.group)
+    found = blank_rows(Certificates, sizes, points.cpu(), task.parts | _imputing(net))
     size = batch or budget.batch(net, where, net.n_outputs - 1 if spec is None else spec.rows.shape[1])
     _fill(found, task, points, outputs, chosen, spec, space, size, started)
     _note(found, given, spec)
@@ -244,21 +250,23 @@ def uncertified(
     `x`: `b x *input_shape`, float64. `labels`: `b`. `group`: `t`, that of the inputs' own specifications, where these
     are not about labels. `told`: the arguments of `certify` that are the same for all inputs, every one of them.
     """
-    region, solver = _chosen(*(told[name] for name in ("region", "solver", "delta", "precision", "batch", "reach")))
+    shape = ("region", "solver", "delta", "precision", "batch", "reach", "objective")
+    region, solver = _chosen(*(told[name] for name in shape))
     x = batched(net, x, "x")
     refuse_uncovered(net, told["deployed"])
     measure_told = (told[name] for name in ("domain", "max_eps", "room_scale"))
     measured = measure(net, x, region, net.about.table is not None, *measure_told)
     settings = _settings(
         net, region, solver, told["bounds"], told["margin"], told["delta"], told["precision"], told["deployed"],
-        measured.shares,
+        measured.shares, told["objective"],
     )  # fmt: skip
     budget = Budget.of(told["memory"], usable_device(told["device"]))
     margins_of(told["bounds"], told["margin"], budget)
     spent = _effort(told["effort"], told["bounds"], told["margin"], budget)
-    space = space_of(net, x, *(told[name] for name in ("domain", "frozen", "importance", "max_eps")))
+    limits = {name: told[name] for name in ("domain", "frozen", "importance", "max_eps")}
+    space = space_of(net, x, **limits, finite=told["objective"] == "free")
     check_proof_bytes(told["proof_bytes"])
-    has = parts_of(net, region, told["reach"], spent is not None) | _imputing(net)
+    has = parts_of(net, region, told["reach"], spent is not None, told["objective"] == "free") | _imputing(net)
     has |= {"specification"} if group is not None else set()
     found = blank_rows(Certificates, sizes_of(net, group), x, has)
     found["message"] = [message] * len(x)
@@ -276,8 +284,9 @@ def _imputing(net: Network) -> set[str]:
 
 
 def _chosen(
-    region: Region | None, solver: str | Solver, delta: float, precision: str, batch: int | None, reach: bool
-) -> tuple[Region, Solver]:
+    region: Region | None, solver: str | Solver, delta: float, precision: str, batch: int | None, reach: bool,
+    objective: str,
+) -> tuple[Region, Solver]:  # fmt: skip
     """Shape and solver, after a look at what was told."""
     region = Box() if region is None else region
     if not isinstance(region, Region):
@@ -294,6 +303,18 @@ def _chosen(
         raise InputError(f"batch must be a positive number of inputs, got {batch!r}")
     if not isinstance(reach, bool):
         raise InputError(f"reach must be True or False, got {reach!r}")
+    if objective not in OBJECTIVES:
+        raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r:.80}")
+    if objective == "free" and (type(region) is not Box or reach):
+        what = "reach=True" if reach else f"region {region.name}"
+        raise InputError(
+            f'objective="free" has boxes of its own, and nothing beyond them is looked for: leave out {what}'
+        )
+    if objective == "smallest" and not region.stated_by_corners:
+        raise InputError(
+            f'objective="smallest" is about boxes along the axes, not {region.name}: of the other shapes, the region '
+            "whose least extent is largest is the uniform one"
+        )
     return region, solver
 
 
@@ -311,13 +332,14 @@ def _effort(effort: str | int, bounds: str | BoundFunction, margin: str, budget:
 
 def _settings(
     net: Network, region: Region, solver: Solver, bounds: str | BoundFunction, margin: str, delta: float,
-    precision: str, deployed: str | None, shares: bool,
+    precision: str, deployed: str | None, shares: bool, objective: str,
 ) -> dict[str, Any]:  # fmt: skip
     """How certificates are found, as they state it."""
     return {
         "region": region.name, "bounds": bounds if isinstance(bounds, str) else "own function",
         "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
-        "precision": precision, "p": name_of_norm(region.p), "deployed": deployed, "shares": shares,
+        "objective": objective, "precision": precision, "p": name_of_norm(region.p), "deployed": deployed,
+        "shares": shares,
         "network_hash": network_hash(net),
     }  # fmt: skip
 

@@ -47,7 +47,7 @@ def certificates_of(
     of the inputs that are to have none. All are on one device.
     """
     sizes = sizes_of(net, None if spec is None else spec.group)
-    rows = blank_rows(Certificates, sizes, points.cpu(), parts_of(net, Box(), False, True))
+    rows = blank_rows(Certificates, sizes, points.cpu(), parts_of(net, Box(), False, True, False))
     categories = Categories.of(net.about.table)
     rows["labels"] = labels.cpu().clone()
     rows["status"], rows["message"] = [s or "not_certified" for s in status], list(message)

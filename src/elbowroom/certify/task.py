@@ -15,13 +15,13 @@ from torch import Tensor
 from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows
 from elbowroom.certify.fill_up import fill_up
+from elbowroom.certify.free import free_features
 from elbowroom.certify.larger import Short
 from elbowroom.certify.reach import reaches
 from elbowroom.certify.triage import triage
 from elbowroom.certify.verdict import largest_proved
 from elbowroom.claim.categories import Categories
 from elbowroom.claim.hints import PROOF_BYTES, Hints
-from elbowroom.claim.space import Space
 from elbowroom.claim.specification import Specification
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Trees
@@ -30,9 +30,11 @@ from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import prove
 from elbowroom.search.branching.enlarge import Effort, enlarge
 from elbowroom.search.find import BLUR, Found, Inputs, Search, positions
+from elbowroom.search.free import Freeing
 from elbowroom.search.levels import grow, worth_of
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.regions.objective import Objective, Volume
 from elbowroom.search.solvers.boundary import to_boundary
 from elbowroom.search.solvers.problem import Problem, Work
 
@@ -41,23 +43,24 @@ _THIN = 0.1  # the share of features that may be thinner: of a hundred thousand,
 _NONE = (
     "no region was found in which the strict check proves the specification; the margin at the input itself is {:.3g}"
 )
+_NO_FEATURE = "no feature was found that may take any value of its domain; the margin at the input itself is {:.3g}"
 
 
-def parts_of(net: Network, region: Region, reach: bool, splits: bool) -> set[str]:
+def parts_of(net: Network, region: Region, reach: bool, splits: bool, free: bool) -> set[str]:
     """Which parts the columns have that a search writes; `reach`: whether it looks for counterexamples, too; `splits`:
-    whether regions are cut into parts."""
+    whether regions are cut into parts; `free`: whether it looks for features that may take any value."""
     boxes = {"boxes"} if region.stated_by_corners else set()
     if boxes and Categories.of(net.about.table) is not None:
         boxes.add("categories")
     beyond = {"reach", *(["faces"] if boxes else [])} if reach else set()
-    return boxes | beyond | ({"splits"} if splits else set())
+    return boxes | beyond | ({"splits"} if splits else set()) | ({"explained"} if free else set())
 
 
 @dataclass
 class Task:
     """Everything that is the same for all batches. `dtype`: of the first search; `reach`: whether counterexamples are
     looked for beyond what was certified; `effort`: what may be spent on larger regions, proved by trees of at most
-    `proof_bytes`."""
+    `proof_bytes`; `free`: whether features are looked for that may take any value of their domain."""
 
     search: Search
     told_labels: bool
@@ -68,6 +71,12 @@ class Task:
     reach: bool = False
     effort: Effort | None = None
     proof_bytes: int = PROOF_BYTES
+    free: bool = False
+
+    @property
+    def parts(self) -> set[str]:
+        """See `parts_of`."""
+        return parts_of(self.search.net, self.search.region, self.reach, self.effort is not None, self.free)
 
     def run(self, inputs: Inputs, labels: Tensor) -> dict[str, Any]:
         """Certificates of one batch, as the fields of `Certificates`; features flat."""
@@ -76,27 +85,28 @@ class Task:
         status, message = self._triage(inputs, labels)
         work = Work.none(len(inputs))
         sizes = dataclasses.replace(sizes_of(self.search.net, inputs.spec.group), input_shape=inputs.x.shape[1:])
-        result = blank_rows(
-            Certificates, sizes, inputs.x,
-            parts_of(self.search.net, self.search.region, self.reach, self.effort is not None),
-        )  # fmt: skip
+        result = blank_rows(Certificates, sizes, inputs.x, self.parts)
         result["labels"] = labels
+        objective = self.search.objective(inputs)
         passed = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.x.device)
         todo = torch.tensor([s == "" for s in status], device=passed.device).nonzero().squeeze(1)
+        if self.free:
+            self._free(inputs, todo, passed, result)
+            todo = todo[:0]
         if len(todo) and self.dtype != torch.float64:
             clear = ~self.search.is_blurred(inputs.take(todo), self.dtype)
             first, left = todo[clear], todo[~clear]
             if len(first):
                 found, doubtful = self._attempt(inputs.take(first), self.dtype, work)
-                _keep_larger(result, passed, first, found, inputs.space.part(first))
+                _keep_better(result, passed, inputs, first, found, objective)
                 left = torch.cat([left, first[doubtful]]).sort().values
             todo = left
         if len(todo):
             found, _ = self._attempt(inputs.take(todo), torch.float64, work)
-            _keep_larger(result, passed, todo, found, inputs.space.part(todo))
+            _keep_better(result, passed, inputs, todo, found, objective)
         if inputs.space.categories is not None:
             inputs = self._grow_sets(inputs, passed, result, work)
-        if self.effort is not None:
+        if self.effort is not None and not self.free:
             self._enlarge(inputs, passed, result, self.effort)
         if inputs.space.categories is not None:
             fill_up(inputs, passed, result, self._prove_somehow, self._passes)
@@ -104,12 +114,33 @@ class Task:
         for k, ok in enumerate(passed.tolist()):
             if not status[k]:
                 status[k] = "certified" if ok else "not_certified"
-                message[k] = "" if ok else _NONE.format(least[k])
+                message[k] = "" if ok else (_NO_FEATURE if self.free else _NONE).format(least[k])
         result.update(status=status, message=message, evaluations=work.evaluations, gradients=work.gradients)
         result.update(gradient_rows=work.rows)
         if self.reach:
             self._look_beyond(inputs, passed.nonzero().squeeze(1), result)
         return result
+
+    def _free(self, inputs: Inputs, todo: Tensor, passed: Tensor, result: dict[str, Any]) -> None:
+        """Writes which features of the inputs `todo` may take any value of their domain, and why the others stay."""
+        if not len(todo):
+            return
+        part, device = inputs.take(todo), inputs.x.device
+        margins = part.spec.margins(part.outputs) - self.search.delta
+        spec = dataclasses.replace(part.spec, offset=part.spec.offset - self.search.delta)
+        search = Freeing(
+            self.search.net.cast(self.dtype, device), self.search.evaluate, spec.cast(self.dtype, device), part.x,
+            part.space.lowest, part.space.highest, part.space.free, margins.to(self.dtype),
+        )  # fmt: skip
+        fits = Short(self.proof_bytes)
+        found = free_features(search, part, self.search.net, self.effort, fits, self._prove, self._passes)
+        good = found.pop("certified")
+        passed[todo] = good
+        for name, value in found.items():
+            for k in good.nonzero().squeeze(1).tolist():
+                result[name][int(todo[k])] = value[k]
+        if part.space.allowed is not None and part.space.categories is not None:  # as they are
+            result["allowed"][todo[good]] = part.space.allowed[good]
 
     def _grow_sets(self, inputs: Inputs, passed: Tensor, result: dict[str, Any], work: Work) -> Inputs:
         """Replaces certified regions by others with more levels, where these are worth more; the inputs, with the sets
@@ -117,7 +148,7 @@ class Task:
         space = inputs.space
         assert space.allowed is not None and space.may is not None
         some = (passed & (space.may & ~space.allowed).any(1)).nonzero().squeeze(1)
-        if len(some):
+        if len(some) and not self.free and not self.search.smallest:  # where a level is worth as much as a width
             part = inputs.take(some)
             found = self._found_again(part, some, result)
             grown = grow(self.search, part, found.theta, found.cap, self.dtype)
@@ -125,7 +156,7 @@ class Task:
             proposed = dataclasses.replace(found, theta=grown.theta)
             for columns in (self._verdict(larger, proposed), self._attempt(larger, self.dtype, work)[0]):
                 columns.pop("factor", None)
-                _keep_larger(result, passed, some, columns, part.space)
+                _keep_better(result, passed, inputs, some, columns, Volume())
         own = torch.where(passed[:, None], result["allowed"], space.allowed)
         return dataclasses.replace(inputs, space=space.allowing(own))
 
@@ -140,7 +171,7 @@ class Task:
 
     def _enlarge(self, inputs: Inputs, passed: Tensor, result: dict[str, Any], effort: Effort) -> None:
         """Replaces certified regions, those that `passed`, `b`, by larger ones, where such are found and proved."""
-        good = passed.nonzero().squeeze(1)
+        good, objective = passed.nonzero().squeeze(1), self.search.objective(inputs)
         blurred = self.search.is_blurred(inputs.take(good), torch.float32) | (self.dtype == torch.float64)
         for dtype, some in ((torch.float32, good[~blurred]), (torch.float64, good[blurred])):
             if not len(some):
@@ -153,13 +184,13 @@ class Task:
             spec = dataclasses.replace(part.spec, offset=part.spec.offset - self.search.delta)
             net = self.search.net.cast(dtype, inputs.x.device)
             spec, fits = spec.cast(dtype, inputs.x.device), Short(self.proof_bytes)
-            larger = enlarge(net, placed, theta, spec, effort, fits, one_shape=self.search.region.one_radius)
+            larger = enlarge(net, placed, theta, spec, effort, fits, self.search.region.one_radius, objective)
             found.theta = larger.theta.double()
             trees = [tuple(own.items()) for own in larger.trees]
             columns = self._verdict(part, found, trees)
             columns.pop("factor")
             columns["trees"] = [as_words(pack(own)) for own in trees]
-            _keep_larger(result, passed, some, columns, part.space)
+            _keep_better(result, passed, inputs, some, columns, objective)
 
     def _look_beyond(self, inputs: Inputs, good: Tensor, result: dict[str, Any]) -> None:
         """Writes how much larger the certified regions, those of the inputs `good`, could be at most."""
@@ -287,13 +318,17 @@ class Task:
         }
 
 
-def _keep_larger(result: dict[str, Any], passed: Tensor, rows: Tensor, found: dict[str, Any], space: Space) -> None:
-    """Writes what was found for the inputs `rows` over what there was, where it is larger; `space`: theirs."""
-    new, old = (space.importance * torch.where(space.free, t, 1.0).log() for t in (found["eps"], result["eps"][rows]))
-    more = new.sum(1) - old.sum(1)
+def _keep_better(
+    result: dict[str, Any], passed: Tensor, inputs: Inputs, rows: Tensor, found: dict[str, Any], objective: Objective
+) -> None:
+    """Writes what was found for the inputs `rows` of a batch over what there was, where it is better."""
+    space = inputs.space.part(rows)
+    below, above = space.around(inputs.x[rows])
+    full = below / 2 + above / 2
+    new, old = (objective.of(t, full, space.free, space.importance) for t in (found["eps"], result["eps"][rows]))
     if "allowed" in found:
-        more = more + worth_of(space, found["allowed"]) - worth_of(space, result["allowed"][rows])
-    better = found.pop("certified") & (more > 0)
+        new, old = new + worth_of(space, found["allowed"]), old + worth_of(space, result["allowed"][rows])
+    better = found.pop("certified") & (new > old)
     passed[rows[better]] = True
     for name, value in found.items():
         if isinstance(value, list):

@@ -65,10 +65,24 @@ class Space:
         return torch.minimum(x - self.lowest, self.cap), torch.minimum(self.highest - x, self.cap)
 
 
+def _must_be_finite(space: Space) -> None:
+    """Refuses a space in which a feature that may move has no ends, or is held to less than its domain."""
+    far = space.free & ~(space.lowest.isfinite() & space.highest.isfinite())
+    if bool(far.any()):
+        raise InputError(
+            f'objective="free" lets features take any value of their domain: feature {int(far.nonzero()[0, 1])} has '
+            "none that is finite; give a domain, or freeze it"
+        )
+    if bool((space.free & (space.cap < space.highest - space.lowest)).any()):
+        raise InputError('objective="free" lets features take any value of their domain: leave out max_eps')
+
+
 def space_of(
-    net: Network, points: Tensor, domain: Any = None, frozen: Any = None, importance: Any = None, max_eps: Any = None
-) -> Space:
-    """What `certify` was told, spread out over `points`, `b x *input_shape`."""
+    net: Network, points: Tensor, domain: Any = None, frozen: Any = None, importance: Any = None, max_eps: Any = None,
+    finite: bool = False,
+) -> Space:  # fmt: skip
+    """What `certify` was told, spread out over `points`, `b x *input_shape`. `finite`: whether features that may move
+    are to have all of a domain that ends."""
     low, high = _ends(domain)
     lowest = spread(net, points, low, "domain", -torch.inf).double()
     highest = spread(net, points, high, "domain", torch.inf).double()
@@ -87,6 +101,8 @@ def space_of(
     if not bool(((weight > 0) & weight.isfinite())[free].all()):
         raise InputError("importance must be positive and finite for every free feature")
     space = Space(lowest, highest, caps, free, torch.where(free, weight, 0.0))
+    if finite:
+        _must_be_finite(space)
     given = spread(net, points, named(net, False if frozen is None else frozen), "frozen").bool()
     return _with_categories(space, Categories.of(net.about.table), points.flatten(1), given, weight)
 

@@ -14,6 +14,7 @@ from elbowroom.certificates.frame import IMPUTED
 from elbowroom.report.digits import at_least, at_most, between, near
 from elbowroom.report.flags import as_flags
 from elbowroom.report.progress import in_words
+from elbowroom.runs.one_input import FREE, NEEDS, OPEN
 from elbowroom.runs.settings import FLAGS
 from elbowroom.runs.summary import HALF_WIDTH, QUANTILES, REACH, SEMI_AXIS
 
@@ -75,10 +76,19 @@ def show_summary(summary: dict[str, Any]) -> None:
     searched = "" if region == summary["searched_as"] else f" (searched for as {summary['searched_as']})"
     executed = f", for the network as executed in {summary['deployed']}" if summary["deployed"] else ""
     print(f"region {region}{searched}{executed}; sizes: geometric mean of an input's {extents}, then mean of inputs")
+    if summary["objective"] != "volume":
+        print(f"objective: {printable(summary['objective'])[:80]}")
     left_out = summary["done"] - summary["tried"]
     if summary["accuracy"] is not None and left_out:
         print(f"accuracy: of the {summary['tried']:,} inputs that were tried; {left_out:,} could not be (see below)")
-    print("ratio: non-uniform / uniform of this table")
+    if summary["explained"]:
+        count = summary["explained"]
+        print(
+            f"explanations: in the median {count['free']:g} features may take any value of their domain; of the others "
+            f"{count['needed']:g} are needed (a counterexample was found), {count['undecided']:g} not decided"
+        )
+    else:
+        print("ratio: non-uniform / uniform of this table")
     capped = summary["capped_share"]
     print(f"cap on eps: {summary['cap']}" + ("" if capped is None else f"; {capped:.1%} of the extents are at it"))
     if summary["beyond_domain"]:
@@ -153,10 +163,7 @@ def show_input(found: dict[str, Any], most: int) -> None:
     if found["conditions"] is not None:
         each = "1 condition" if found["conditions"] == 1 else f"{found['conditions']:,} conditions"
         print(f"what holds: {each} on the outputs, as the run's specification has them{executed}")
-    print(
-        f"region {found['region']}; geometric mean of the {_EXTENTS[found['extent']]} {found['geomean']:.6g}, "
-        f"{found['ratio']:.3f} times the uniform region; margin {found['margin']:.3g}"
-    )
+    print(_size_of(found))
     if found["search"]:
         print(f"the search ended {printable(found['search'])}")
     if found["counterexample"]:
@@ -165,7 +172,7 @@ def show_input(found: dict[str, Any], most: int) -> None:
     _show_features(found, shown)
     if len(shown) < len(found["features"]):
         print(f"... and {len(found['features']) - len(shown):,} more features with more room (--features)")
-    unproved = ["names", "ratio", "margin"]
+    unproved = ["names", "ratio", "margin"] if "state" not in shown[0] else ["names", "margin", "which are needed"]
     if found["counterexample"] and found["counterexample"]["reach"] is None:
         unproved.append("that no counterexample was found")
     if any(f["share"] is not None for f in shown):
@@ -176,6 +183,21 @@ def show_input(found: dict[str, Any], most: int) -> None:
         unproved.append("what was seen beyond single features")
     print(
         f"elbowroom check proves this again; stated by the run, and not proved: {', '.join(unproved)} and marks of caps"
+    )
+
+
+def _size_of(found: dict[str, Any]) -> str:
+    states = [f["state"] for f in found["features"] if "state" in f]
+    if states:
+        count = {state: states.count(state) for state in (FREE, NEEDS, OPEN)}
+        return (
+            f"{count[FREE]:,} of {len(states):,} features may take any value of their domain, all at once, while the "
+            f"others stay; {count[NEEDS]:,} of those are needed (a counterexample was found), {count[OPEN]:,} not "
+            f"decided; margin {found['margin']:.3g}"
+        )
+    return (
+        f"region {found['region']}; geometric mean of the {_EXTENTS[found['extent']]} {found['geomean']:.6g}, "
+        f"{found['ratio']:.3f} times the uniform region; margin {found['margin']:.3g}"
     )
 
 
@@ -209,7 +231,9 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
     for f in shown:
         cells = _held(f, "lower" in f) if isinstance(f["value"], str) else _moving(f)
         cells = (*cells, *(_seen(f) if faces else ()), *((_share(f["share"]),) if shares else ()))
-        table.add_row(printable(f["feature"]), *cells, *((printable(f["unit"]),) if units else ()), f["note"])
+        table.add_row(
+            printable(f["feature"]), *cells, *((printable(f["unit"]),) if units else ()), f.get("state", f["note"])
+        )
     Console(highlight=False, markup=False).print(table)
     if shares:
         print("room: how much of its domain, or of its range in the data, a feature may move in; least first")

@@ -9,7 +9,7 @@ import torch
 
 from elbowroom.arguments.features import feature_titles
 from elbowroom.certificates.frame import levels_allowed, notes_of
-from elbowroom.certificates.result import Certificates
+from elbowroom.certificates.result import FIXED, NEEDED, UNDECIDED, Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
@@ -35,7 +35,9 @@ _STATED = (
     "features: unit",
     "features: note",
     "shares",
+    "features: state",
 )
+FREE, NEEDS, OPEN, FROZEN = "free", "needed", "not decided", "frozen"  # states of features in an explanation
 
 
 def one_input(run: Run, number: int) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     x, ends = _coordinates(certs, row)
     names = feature_titles(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
     table = net.about.table or Table(tuple(Column(title) for title in names))
-    features, own = [], certs.rows(row, row + 1)
+    features, own, states = [], certs.rows(row, row + 1), _states(certs, row)
     for column, place in zip(table.columns, table.places):
         k = place.start
         found: dict[str, Any] = {"feature": column.name, "number": k, "value": x[k], "half_width": eps[k]}
@@ -111,12 +113,34 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
             found["value"], found["levels"] = words(column, x[place]), levels_allowed(own, column)[0]
         share = None if math.isnan(shares[k]) or column.levels is not None else shares[k]
         note = notes_of(own, column, place)[0]
+        if states is not None:
+            found["state"] = states[k]
         features.append({**found, "capped": capped[k], "share": share, "unit": column.unit, "note": note})
 
     def room(f: dict[str, Any]) -> tuple[bool, bool, float]:
         return f["half_width"] == 0, f["share"] is None, f["half_width"] if f["share"] is None else f["share"]
 
+    if states is not None:
+        return sorted(features, key=lambda f: (NEEDS, OPEN, FREE, FROZEN).index(f["state"]))
     return sorted(features, key=room)
+
+
+def _states(certs: Certificates, row: int) -> list[str] | None:
+    """What an explanation says of each feature: that it is free by the corners and the domain, which are proved; the
+    rest as the run states it. None where the run has no explanations."""
+    if (
+        certs.kept is None
+        or certs.lower is None
+        or certs.upper is None
+        or certs.lowest is None
+        or certs.highest is None
+    ):
+        return None
+    k = 0 if len(certs.lowest) == 1 else row
+    low, high = certs.lowest[k].flatten(), certs.highest[k].flatten()
+    whole = (certs.lower[row].flatten() == low) & (certs.upper[row].flatten() == high) & (low < high)
+    named = {FIXED: FROZEN, NEEDED: NEEDS, UNDECIDED: OPEN}
+    return [FREE if free else named[kept] for free, kept in zip(whole.tolist(), certs.kept[row].flatten().tolist())]
 
 
 def _counterexample(certs: Certificates, row: int) -> dict[str, Any] | None:

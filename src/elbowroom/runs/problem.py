@@ -63,6 +63,7 @@ def arguments(settings: Settings, net: Network) -> dict[str, Any]:
         "bounds": settings.bounds,
         "margin": settings.margin,
         "solver": _solver(settings),
+        "objective": settings.objective,
         "domain": domain,
         "frozen": frozen,
         "importance": None if settings.importance is None else _spread(settings.importance, 1.0, net),

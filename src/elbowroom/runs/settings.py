@@ -23,7 +23,7 @@ from elbowroom.claim.hints import PROOF_BYTES
 from elbowroom.errors import InputError
 from elbowroom.runs import values
 from elbowroom.search.bounds.methods import MARGINS, METHODS
-from elbowroom.search.regions.registry import BALL, REGIONS
+from elbowroom.search.regions.registry import BALL, OBJECTIVES, REGIONS
 from elbowroom.search.solvers.registry import SOLVERS
 
 ENGINES = ("local", "ray")
@@ -231,6 +231,11 @@ class Settings:
     precision: str = option(
         values.one_of("float32", "float64"), "{choices}: of the search; float64 where float32 is too coarse.",
         "float32", panel=HOW, kind=CLAIM, metavar="NAME",
+    )  # fmt: skip
+    objective: str = option(
+        values.one_of(*OBJECTIVES), "{choices}: what is to be as large as possible; smallest: the least width of a "
+        "box, then its volume; free: how many features may take any value of their domain, the others fixed.",
+        "volume", panel=WHAT, kind=CLAIM, metavar="NAME",
     )  # fmt: skip
     reach: bool = option(
         values.yes_or_no, "Look for counterexamples as well: how much larger each region could be at most.", False,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from elbowroom.certificates.header import Plan
-from elbowroom.certificates.result import STATUSES, Certificates, norm_of
+from elbowroom.certificates.result import NEEDED, STATUSES, UNDECIDED, Certificates, norm_of
 from elbowroom.certificates.store import Run
 from elbowroom.runs.origin import origin_lines
 from elbowroom.runs.stored import stored_settings
@@ -23,8 +23,8 @@ _EXTENTS = {math.inf: HALF_WIDTH, 2.0: SEMI_AXIS}  # by norm; other shapes have 
 _BINS = 10
 # What a summary has that no proof covers.
 _STATED = (
-    "data", "searched_as", "origin", "tried", "accuracy", "uniform", "ratio", "cap", "beyond_domain", "capped_share",
-    "ratios", "histogram", "examples", "seconds",
+    "data", "searched_as", "objective", "origin", "tried", "accuracy", "uniform", "ratio", "cap", "beyond_domain",
+    "capped_share", "ratios", "histogram", "explained", "examples", "seconds",
 )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ _STATED = (
 class Found:
     """What all certificates of a run are about: the regions' shape and what an extent of theirs is, by the fields that
     a proof uses; what the search called it; the arithmetic of a network as executed; whether regions
-    may stick out of the domain; and where the run says its network comes from, in lines."""
+    may stick out of the domain; where the run says its network comes from, in lines; and what was to be large."""
 
     shape: str
     extent: str
@@ -40,6 +40,7 @@ class Found:
     deployed: str | None
     beyond_domain: bool
     origin: list[str]
+    objective: str = "volume"
 
 
 @dataclass
@@ -51,6 +52,7 @@ class Tally:
     examples: dict[str, list[tuple[int, str]]] = field(default_factory=dict)  # number of the input, message
     ratios: list[np.ndarray] = field(default_factory=list)
     reaches: list[np.ndarray] | None = None  # of the certified inputs, where counterexamples were looked for
+    explained: list[np.ndarray] | None = None  # of the certified inputs: features free, needed, not decided
     geomean: float = 0.0
     uniform: float = 0.0
     seconds: float = 0.0
@@ -67,7 +69,12 @@ class Tally:
         self.count += len(certs)
         self.seconds += float(certs.seconds.sum())
         ratio, geomean = certs.ratio[good], certs.geomean[good]
-        self.ratios.append(ratio.numpy())
+        if certs.kept is None:
+            self.ratios.append(ratio.numpy())
+        else:  # whose regions are not compared with a uniform one
+            counts = [certs.eps[good] > 0, certs.kept[good] == NEEDED, certs.kept[good] == UNDECIDED]
+            counts = [t.flatten(1).sum(1) for t in counts]
+            self.explained = [*(self.explained or []), torch.stack(counts, 1).numpy()]
         if certs.reach is not None:
             self.reaches = [*(self.reaches or []), certs.reach[good].numpy()]
         self.geomean += float(geomean.sum())
@@ -83,7 +90,9 @@ class Tally:
     @property
     def mean_ratio(self) -> float | None:
         """Of the inputs' own ratios."""
-        return sum(float(part.sum()) for part in self.ratios) / self.certified if self.certified else None
+        if not self.certified or self.explained is not None:
+            return None
+        return sum(float(part.sum()) for part in self.ratios) / self.certified
 
 
 def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
@@ -107,11 +116,12 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
         "region": found.shape,
         "extent": found.extent,
         "searched_as": found.searched_as,
+        "objective": found.objective,
         "deployed": found.deployed,
         "status": tally.status,
         "tried": judged,
         "accuracy": right / judged if told and judged else None,
-        "uniform": tally.uniform / tally.certified if tally.certified else None,
+        "uniform": tally.uniform / tally.certified if tally.certified and tally.explained is None else None,
         "non_uniform": tally.geomean / tally.certified if tally.certified else None,
         "ratio": tally.geomean / tally.uniform if tally.uniform else None,
         "cap": cap_in_words(settings),
@@ -122,6 +132,7 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
         else None,
         "histogram": _histogram(ratios),
         "reach": _reach(tally.reaches),
+        "explained": _explained(tally.explained),
         "examples": {
             status: [{"input": k, "message": why} for k, why in shown]
             for status, shown in tally.examples.items()
@@ -131,6 +142,12 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
         "origin": found.origin,
         "stated": list(_STATED),
     }
+
+
+def _explained(counts: list[np.ndarray] | None) -> dict[str, float] | None:
+    """Medians over the certified inputs of how many features are free, needed, and not decided."""
+    whole = np.concatenate(counts) if counts else np.empty((0, 3))
+    return dict(zip(("free", "needed", "undecided"), np.median(whole, 0).tolist())) if len(whole) else None
 
 
 def summary_of(run: Run) -> dict[str, Any]:
@@ -147,6 +164,7 @@ def found_by(run: Run) -> Found:
     return Found(
         certs.shape, extent_of(certs), certs.settings["region"], certs.settings["deployed"],
         certs.lowest is not None and certs.lower is None, origin_lines(run.network),
+        str(certs.settings.get("objective", "volume")),
     )  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from elbowroom.search.bounds.propagate import BoundFunction, OwnBounds
 from elbowroom.search.bounds.stable import Stable
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.regions.objective import Objective, Volume
+from elbowroom.search.regions.smallest import Smallest
 from elbowroom.search.solvers.driver import Solver, improve
 from elbowroom.search.solvers.prior import start_from
 from elbowroom.search.solvers.problem import Problem, Work
@@ -68,8 +70,9 @@ class Found:
 
 @dataclass
 class Search:
-    """How regions are looked for: the same for all batches. `prior`: `d`, extents per unit of the uniform radius.
-    `scale`: where the uniform region is to have the same share of it in every feature, `n`, 0 where it is not known."""
+    """How regions are looked for: the same for all batches. `prior`: `d`, extents per unit of the uniform radius;
+    `smallest`: whether the least width is to be as large as possible, rather than the volume. `scale`: where the
+    uniform region is to have the same share of it in every feature, `n`, 0 where it is not known."""
 
     net: Network
     region: Region
@@ -78,11 +81,19 @@ class Search:
     delta: float
     prior: Tensor | None = None
     scale: Tensor | None = None
+    smallest: bool = False
 
     def place(self, inputs: Inputs, cap: Tensor, dtype: torch.dtype) -> Placed:
         """The shape around the inputs, with these caps, `b x n`."""
         space = self.region.binding(inputs.space).capped(cap)
         return self.region.place(inputs.x, space, self.net.input_shape, dtype)
+
+    def objective(self, inputs: Inputs) -> Objective:
+        """What makes regions around these inputs good. Widths are measured in what the uniform one grows in."""
+        if not self.smallest:
+            return Volume()
+        scale = self._direction(self.place(inputs, torch.ones_like(inputs.x), torch.float64)).amax(0)
+        return Smallest(torch.where(scale > 0, scale, 1.0))
 
     def caps(self, inputs: Inputs, radius: Tensor, scale: Tensor) -> Tensor:
         """How far features may reach, `b x n`, by the space or by the uniform radius, `b`; `scale`: `b x n`."""
@@ -132,6 +143,7 @@ class Search:
         radius = uniform_radius(problem, scale, guess.to(dtype))
         cap = self.caps(inputs, radius, scale)
         problem = Problem(self.place(inputs, cap, dtype), margins, rows, at_input, work)
+        problem.objective = self.objective(inputs)
         uniform = problem.region.uniform(radius, scale)
         theta, keep = uniform.clone(), (radius > 0).nonzero().squeeze(1)
         ended = [""] * len(theta)

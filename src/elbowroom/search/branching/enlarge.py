@@ -97,7 +97,7 @@ def enlarge(
     work.scale()
     if one_shape:
         return work.found
-    if work.low_dimensional:
+    if work.low_dimensional and isinstance(work.objective, Volume):  # face by face, the least width is no larger
         work.move_faces()
         if work.very_few:
             work.start_anew(theta)

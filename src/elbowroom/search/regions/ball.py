@@ -37,9 +37,9 @@ class PlacedBall(PlacedL1):
     def respond(self, objective: Objective, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Tensor:
         if self.q > _STEEPEST:  # next to no difference from a maximum
             return super().respond(objective, a, margins, theta, step)
-        return objective.solve(self._program(a, margins, theta, self.sharpness(step)))
+        return objective.respond(self, a, margins, theta, step)
 
-    def _program(self, a: Tensor, margins: Tensor, theta: Tensor, sharpness: float) -> Program:
+    def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Program:
         # A margin spends ||c * eps||_q on the region. To the power q, and with v_k = (eps_k / theta_k)^q, it is the
         # box's problem: sum_k share_k v_k <= (budget / spent)^q, where share_k is what feature k spends of the power
         # at theta. The derivatives, smoothed to another power or not, say what it spends of that one. (In float64,
@@ -50,7 +50,7 @@ class PlacedBall(PlacedL1):
         spent = taken.sum(-1)
         # Shares may underflow: the least number bounds how far a feature grows in one step.
         share = taken / taken.amax(-1, keepdim=True).clamp_min(tiny)
-        share = share.clamp_min(least) ** (self.q / sharpness)
+        share = share.clamp_min(least) ** (self.q / self.sharpness(step))
         share = share / share.sum(-1, keepdim=True)
         budget = ((1 + margins.double() / spent.clamp_min(tiny)) ** self.q).clamp_max(_MOST)
         cap = ((self.caps.double() / theta) ** self.q).clamp_max(_MOST)
@@ -86,7 +86,7 @@ class Ball(Region):
     shapes that allow fewer features to change much at once than the next one does.
 
     Args:
-        norm: p, from 1 to infinity.
+        p: The norm, from 1 to infinity.
 
     Raises:
         InputError: p is no such number.
@@ -94,10 +94,10 @@ class Ball(Region):
 
     norm: float
 
-    def __post_init__(self) -> None:
-        if not is_norm(self.norm):
-            raise InputError(f"Ball(p) needs a number p from 1 to infinity, got {self.norm!r:.80}")
-        object.__setattr__(self, "norm", float(self.norm))
+    def __init__(self, p: float) -> None:
+        if not is_norm(p):
+            raise InputError(f"Ball(p) needs a number p from 1 to infinity, got {p!r:.80}")
+        object.__setattr__(self, "norm", float(p))
 
     @property
     def placed(self) -> type[Placed]:  # type: ignore[override]

@@ -121,8 +121,8 @@ class Placed:
 
     # --- the sub-problem, and points
 
-    def program(self, a: Tensor, margins: Tensor, theta: Tensor) -> Program:
-        """What is asked for under margins linearised at `theta`.
+    def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Program:
+        """What is asked for under margins linearised at `theta`, with derivatives of `sharpness(step)`.
 
         `a`: `b x g x s`, minus the derivatives of the margins by the sides, not negative; `margins`: `b x g`.
         """
@@ -130,8 +130,18 @@ class Placed:
         return Program(a, budget, self.caps, self.importance)
 
     def respond(self, objective: Objective, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Tensor:
-        """The best region under margins linearised at `theta`, with derivatives of `sharpness(step)`."""
-        return objective.solve(self.program(a, margins, theta))
+        """The best region under margins linearised at `theta`, see `program`."""
+        return objective.respond(self, a, margins, theta, step)
+
+    def growth(self, a: Tensor, left: Tensor, theta: Tensor) -> Program:
+        """What can be added to the region `theta`, no extent becoming less, where `left`, `b x g`, may be spent."""
+        already = theta.reshape(len(theta), -1, self.x.shape[1]).sum(1)
+        return Program(a, left, self.caps - theta, self.importance, already, lambda v: theta + v)
+
+    def of_widths(self, widths: Tensor, lean: Tensor) -> Tensor:
+        """The parameters, `b x d`, of regions with these half-widths, `b x n`, none beyond what there is room for.
+        `lean`: `b x n`, how much of each should lie below the input, where that is a choice."""
+        return widths
 
     def contains(self, theta: Tensor, points: Tensor) -> Tensor:
         """Which of `points` (`b x m x n`) lie in the region, `b x m`."""

@@ -62,9 +62,28 @@ class PlacedBox(Placed):
         down, up = self.extents(theta)
         return (down + up) / 2
 
-    def program(self, a: Tensor, margins: Tensor, theta: Tensor) -> Program:
+    def growth(self, a: Tensor, left: Tensor, theta: Tensor) -> Program:
         if not self.cut:
-            return super().program(a, margins, theta)
+            return super().growth(a, left, theta)
+        down, up = a.chunk(2, -1)
+        near = torch.minimum(self.below, self.above)
+        # As far as to the nearer edge: beyond it one side moves, at another price; unless neither costs anything.
+        both = (theta < near) & ((down + up) > 0).any(1)
+        cost = torch.where(both[:, None], (down + up) / 2, torch.where((self.below < self.above)[:, None], up, down))
+        already = 2 * self.widths(theta)
+        end = torch.where(both, torch.minimum(near, self.caps), self.caps)
+        return Program(
+            cost, left, 2 * self.widths(end) - already, self.importance, already,
+            lambda v: self.of_widths((already + v) / 2, v),
+        )  # fmt: skip
+
+    def of_widths(self, widths: Tensor, lean: Tensor) -> Tensor:
+        near = torch.minimum(self.below, self.above)  # beyond which one side stays behind
+        return torch.minimum(torch.maximum(widths, 2 * widths - near), self.caps)
+
+    def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Program:
+        if not self.cut:
+            return super().program(a, margins, theta, step)
         budget = margins + (a * self.sides(theta)[:, None]).sum(-1)
         down, up = a.chunk(2, -1)
         near = torch.where(self.free, torch.minimum(self.below, self.above), 0.0)
@@ -142,7 +161,16 @@ class PlacedAsymmetricBox(PlacedBox):
         # A side may rightly be zero, so the mix is of extents, not of their logs.
         return torch.minimum((1 - share[:, None]) * old + share[:, None] * new, self.caps)
 
-    def program(self, a: Tensor, margins: Tensor, theta: Tensor) -> Program:
+    def growth(self, a: Tensor, left: Tensor, theta: Tensor) -> Program:
+        return Placed.growth(self, a, left, theta)
+
+    def of_widths(self, widths: Tensor, lean: Tensor) -> Tensor:
+        below, above = self.caps.chunk(2, 1)
+        down = torch.minimum(2 * widths * lean, below)
+        up = torch.minimum(2 * widths - down, above)
+        return torch.cat([torch.minimum(2 * widths - up, below), up], 1)
+
+    def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Program:
         return Program(a, margins + (a * theta[:, None]).sum(-1), self.caps, self.importance)
 
 

@@ -1,4 +1,4 @@
-"""What makes a region good: the volume, in logs. Other objectives come in here."""
+"""What makes a region good: the volume, in logs. Another objective: `smallest.py`."""
 
 from __future__ import annotations
 
@@ -7,28 +7,44 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from elbowroom.search.regions.subproblem import Program, largest_widths
+from elbowroom.search.regions.subproblem import largest_widths
 
 if TYPE_CHECKING:
     from elbowroom.search.regions.base import Placed
 
 
 class Objective(Protocol):
-    """`value`: how good regions are, `b`, larger is better. `solve`: the parameters, `b x d`, of the best one under
-    linearised margins."""
+    """What a region is good for."""
 
-    def value(self, region: Placed, theta: Tensor) -> Tensor: ...
+    def value(self, region: Placed, theta: Tensor) -> Tensor:
+        """How good regions are, `b`; larger is better."""
+        ...
 
-    def solve(self, program: Program) -> Tensor: ...
+    def of(self, widths: Tensor, full: Tensor, free: Tensor, importance: Tensor) -> Tensor:
+        """The same by half-widths, those that they have at most, which features may move, and what each counts, all `b
+        x n`."""
+        ...
+
+    def respond(self, region: Placed, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Tensor:
+        """The parameters, `b x d`, of the best regions under linearised margins, see `Placed.program`."""
+        ...
 
 
 class Volume:
     """`sum_k importance_k log width_k` over the free features (the paper's objective, weighted)."""
 
     def value(self, region: Placed, theta: Tensor) -> Tensor:
-        log = torch.where(region.free, region.widths(theta), 1.0).log()
-        return (region.importance * log).sum(1)
+        return volume_of(region.widths(theta), region.free, region.importance)
 
-    def solve(self, program: Program) -> Tensor:
+    def of(self, widths: Tensor, full: Tensor, free: Tensor, importance: Tensor) -> Tensor:
+        return volume_of(widths, free, importance)
+
+    def respond(self, region: Placed, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Tensor:
+        program = region.program(a, margins, theta, step)
         found = largest_widths(program.a, program.budget, program.cap, program.weight, program.already)
         return program.theta(found)
+
+
+def volume_of(widths: Tensor, free: Tensor, importance: Tensor) -> Tensor:
+    """The weighted sum of the logs of widths, `b`."""
+    return (importance * torch.where(free, widths, 1.0).log()).sum(1)

@@ -1,4 +1,6 @@
-"""The shapes by the names that commands know them by. (`Oblique` needs a matrix, which no command can be told.)
+"""The shapes by the names that commands know them by, and what makes a region good.
+
+(`Oblique` needs a matrix, which no command can be told.)
 
 Names only, so that the command line can list them before torch is loaded: a shape's file is imported when it is made.
 """
@@ -19,13 +21,14 @@ REGIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ellipsoid": ("ellipsoid", "Ellipsoid", {}),
     "l1": ("l1", "L1", {}),
 }
+OBJECTIVES = ("volume", "smallest", "free")  # what is to be as large as possible
 BALL = "ball:"  # and then a norm: "ball:1.5"
 
 
 def region_named(name: str) -> Region:
     """A shape of this name."""
     if name.startswith(BALL):
-        file, kind, told = "ball", "Ball", {"norm": float(name.removeprefix(BALL))}
+        file, kind, told = "ball", "Ball", {"p": float(name.removeprefix(BALL))}
     else:
         file, kind, told = REGIONS[name]
     found: Region = getattr(importlib.import_module(f"{__package__}.{file}"), kind)(**told)
