@@ -503,8 +503,15 @@ def printed_ends(page: str, lower: Tensor, upper: Tensor, features: list[dict[st
     """The ends in the table, which lie within those stored (a point is printed to the nearest)."""
     lines = [line.split() for line in page.splitlines()]
     at = next(k for k, line in enumerate(lines) if line[:1] == ["feature"] and "from" in line)
-    ordered = sorted(range(len(features)), key=lambda k: (features[k]["half_width"] == 0, features[k]["half_width"]))
+    shared = any(f["share"] is not None for f in features)
+
+    def room(k: int) -> tuple[bool, bool, float]:
+        share, width = features[k]["share"], features[k]["half_width"]
+        return width == 0, share is None, width if share is None else share
+
+    ordered = sorted(range(len(features)), key=room)
     for k, line in zip(ordered, lines[at + 1 :]):
+        line = line[: line.index("%") - 1] if "%" in line else line[:-1] if shared and line[-1] == "-" else line
         cells = [c for c in line if c == "-" or (c[-1].isdigit() and c[0] in "-0123456789")]
         cells = cells[:-2] if "seen" in lines[at] else cells  # what was seen below and above comes last
         if lower[k] < upper[k]:

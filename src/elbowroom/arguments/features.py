@@ -86,7 +86,7 @@ def _by_mapping(net: Network, points: Tensor, value: Mapping[Any, Any], name: st
 def _places(net: Network, name: Any, what: str) -> list[int]:
     known = known_names(net)
     if not known:
-        raise InputError(f"{what}: features are named, but the network's have no names; see load(features=...)")
+        raise InputError(f"{what}: features are named, but the network's features have none; see load(features=...)")
     found = numbers_of(net, name) if isinstance(name, str) else []
     if not found:
         raise InputError(f"{what}: there is no feature {name!r}{nearest_of(str(name), known)}; there are {few(known)}")

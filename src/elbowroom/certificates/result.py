@@ -345,6 +345,8 @@ class Certificates:
                 raise InputError(f"spec_group must number the groups 0, 1, 2, ..., got {numbers}")
         if self.basis is not None and self.lower is not None:
             raise InputError("a region is stated either by its corners or in a basis, not by both")
+        if self.basis is not None and self.scale is not None:
+            raise InputError("scale is about features, and the regions lie along other directions")
         if self.seen_lower is not None and self.lower is None:
             raise InputError("seen_lower and seen_upper are about the faces of boxes, and the regions are none")
         if self.lowest is not None and self.highest is not None and not bool((self.lowest <= self.highest).all()):
