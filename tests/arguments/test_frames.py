@@ -47,8 +47,8 @@ def test_a_frame_is_certified_as_its_entries_are() -> None:
     assert expected.certified.sum() > 8 and er.check(expected).passed.sum() == expected.certified.sum()
 
 
-def test_categories_are_held() -> None:
-    certs = quietly(NET, pd.DataFrame(rows(12)))
+def test_frozen_categories_are_held() -> None:
+    certs = quietly(NET, pd.DataFrame(rows(12)), frozen=["job", "size", "yes"])
     held = ~torch.from_numpy(TABLE.moves)
     for end in (certs.lower, certs.upper):
         assert end is not None and torch.equal(end[:, held], certs.x[:, held])

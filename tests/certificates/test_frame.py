@@ -20,8 +20,8 @@ from rows import TABLE, network, rows
 from support import mlp
 
 ORDER = [
-    "input", "label", "status", "feature", "value", "low", "high", "room", "alone_low", "alone_high", "seen_low",
-    "seen_high", "unit", "note",
+    "input", "label", "status", "feature", "value", "levels", "low", "high", "room", "alone_low", "alone_high",
+    "seen_low", "seen_high", "unit", "note",
 ]  # fmt: skip
 NET = network()
 
@@ -61,7 +61,9 @@ def test_a_row_per_input_and_column() -> None:
             else:
                 assert here.loc[:, "low":"seen_high"].isna().all(axis=None)
         said = {"admin": "admin or none of the levels"}.get(frame.loc[k, "job"], frame.loc[k, "job"])
-        assert here.loc["job", "value"] == said and here.loc["job", "note"].startswith("as it is")
+        assert here.loc["job", "value"] == said and here.loc["job", "note"].startswith(("as it is", "any of "))
+        if good:
+            assert said.split(" or ")[0] in here.loc["job", "levels"].split(" | ")
         assert here.loc["yes", "value"] == str(frame.loc[k, "yes"])
     assert found[(found["input"] == 2) & (found["feature"] == "age")]["note"].item() == "imputed"
     missing = found[found["input"] == 1]

@@ -127,6 +127,7 @@ def test_frozen_features_categories_and_a_regression() -> None:
     rng = np.random.default_rng(3)
     net = mlp(rng, [4, 10, 1])
     x = normal(rng, 6, 4)
+    x[:, 1:3] = torch.tensor([1.0, 0.0])
     columns = (Column("age"), Column("job", ("a", "b"), ((1.0, 0.0), (0.0, 1.0))), Column("pay"))
     names = ("age", "job=a", "job=b", "pay")
     net = er.Network(net.nodes, net.decision, About(features=names, table=Table(columns)))

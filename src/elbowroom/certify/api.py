@@ -277,10 +277,14 @@ def uncertified(
     return collect(found, net, region, space if told["domain"] is not None else None, measured.scale, settings)
 
 
-def _imputing(net: Network) -> set[str]:
-    """The part of certificates that says what stands for missing values, where the network's table knows such."""
+def fills_in(net: Network) -> bool:
+    """Whether the network's table knows what stands for missing values, so that certificates must say where."""
     columns = () if net.about.table is None else net.about.table.columns
-    return {"imputed"} if any(column.fills for column in columns) else set()
+    return any(column.fills for column in columns)
+
+
+def _imputing(net: Network) -> set[str]:
+    return {"imputed"} if fills_in(net) else set()
 
 
 def _chosen(
@@ -399,4 +403,4 @@ def collect(
     return Certificates(**columns, **once, settings=settings, network=net)
 
 
-__all__ = ["PRECISIONS", "certify", "collect", "uncertified", "what_stays"]
+__all__ = ["PRECISIONS", "certify", "collect", "fills_in", "uncertified", "what_stays"]

@@ -38,16 +38,22 @@ def certificates_of(
     trees: Sequence[dict[int, Tree]],
     status: Sequence[str],
     message: Sequence[str],
+    imputed: Tensor | None = None,
+    scale: Tensor | None = None,
     memory: int | str | None = None,
 ) -> Certificates:
     """Certificates of the boxes that the strict check proves; an input whose `status` is "" is to have one.
 
     `points`: `b x *input_shape`, float64. `labels`: `b`, -1 with a specification. `space`: where there is a domain, in
     which the boxes lie. `boxes`: `b x n`, they hold their inputs. `trees`: by group, of each box. `status`, `message`:
-    of the inputs that are to have none. All are on one device.
+    of the inputs that are to have none. `imputed`: `b x *input_shape`, values that were missing. `scale`: `n`, what
+    room is a share of. All but these are on one device.
     """
     sizes = sizes_of(net, None if spec is None else spec.group)
-    rows = blank_rows(Certificates, sizes, points.cpu(), parts_of(net, Box(), False, True, False))
+    has = parts_of(net, Box(), False, True, False) | ({"imputed"} if imputed is not None else set())
+    rows = blank_rows(Certificates, sizes, points.cpu(), has)
+    if imputed is not None:
+        rows["imputed"] = imputed
     categories = Categories.of(net.about.table)
     rows["labels"] = labels.cpu().clone()
     rows["status"], rows["message"] = [s or "not_certified" for s in status], list(message)
@@ -78,7 +84,7 @@ def certificates_of(
         "delta": 0.0, "decision": net.decision, "precision": "float64", "p": "inf", "deployed": None,
         "shares": False, "network_hash": network_hash(net),
     }  # fmt: skip
-    return collect(found, net, Box(), space, None, settings)
+    return collect(found, net, Box(), space, scale, settings)
 
 
 def _write(rows: dict[str, Any], index: Tensor, region: Stated, margins: Tensor, packed: list[Any]) -> None:

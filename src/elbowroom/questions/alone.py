@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +44,8 @@ class Alone:
         highest: How far was looked upwards.
         share: How near the two ends were to come to each other, beside the distance of the outer one from x.
         network: The network it is about.
+        imputed: Features whose value was missing, and is what the model takes for it, `b x *s`; None where the model
+            knows of no such.
     """
 
     x: Tensor
@@ -58,6 +61,7 @@ class Alone:
     highest: Tensor
     share: float
     network: Network = field(repr=False)
+    imputed: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.status)
@@ -81,14 +85,14 @@ class Alone:
 @in_own_modes
 def alone(
     net: Network | Any,
-    x: Array,
+    x: Array | Any,
     feature: Any = None,
     *,
     labels: Array | None = None,
     spec: Specification | None = None,
-    domain: tuple[Array, Array] | None = None,
-    max_eps: Array | None = None,
-    frozen: Array | None = None,
+    domain: tuple[Array, Array] | Mapping[str, tuple[float, float]] | str | None = None,
+    max_eps: Array | Mapping[str, float] | None = None,
+    frozen: Array | Sequence[str] | None = None,
     effort: str | int = "medium",
     share: float = SHARE,
     device: str | torch.device | None = None,
@@ -106,9 +110,11 @@ def alone(
         feature: Which features, by name or number, one or a list; default, all that may move.
         labels: The decisions that must stay, as numbers of outputs or names of classes; default, the network's own.
         spec: Something else that must hold of the outputs.
-        domain: (lowest, highest) valid input, numbers or arrays: lines end there.
-        max_eps: How far to look at most, per feature; default, as far as the domain goes, and without one 1000 times
-            as far as the decision would stay if the network were linear.
+        domain: (lowest, highest) valid input, numbers or arrays, a mapping from names to such pairs, or "observed", the
+            range of `x`: lines end there.
+        max_eps: How far to look at most, per feature; default, as far as the domain goes; else of a table with 10 rows
+            or more the width of the range in `x`; else 1000 times as far as the decision would stay if the network
+            were linear.
         frozen: Features that must not move, as booleans or names.
         effort: What may be spent: a line is cut into at most so many pieces ("fast": 32, "medium": 200, "high": 3000,
             or a number), or for so many seconds per input ("30s").
@@ -163,7 +169,7 @@ def alone(
     }  # fmt: skip
     return Alone(
         x=about.points.cpu(), labels=about.labels.cpu(), status=status, message=tuple(about.message),
-        share=float(share), network=net, **{name: about.shaped(t) for name, t in found_.items()},
+        share=float(share), network=net, imputed=about.imputed, **{name: about.shaped(t) for name, t in found_.items()},
     )  # fmt: skip
 
 

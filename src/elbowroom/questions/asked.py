@@ -7,6 +7,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,8 +15,9 @@ from elbowroom.arguments.frames import inputs_of
 from elbowroom.arguments.inputs import batched
 from elbowroom.arguments.names import few
 from elbowroom.arguments.tensors import Array, tensor_of
-from elbowroom.certify.api import what_stays
+from elbowroom.certify.api import fills_in, what_stays
 from elbowroom.certify.larger import effort_of
+from elbowroom.certify.measure import measure
 from elbowroom.certify.triage import triage
 from elbowroom.claim.space import Space, space_of
 from elbowroom.claim.specification import Specification, label_stays
@@ -24,6 +26,7 @@ from elbowroom.machine.device import usable_device
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import refuse_uncovered
 from elbowroom.readers.given import network_for
+from elbowroom.search.regions.box import Box
 
 _AT_ONCE = 1024  # inputs that are evaluated
 
@@ -32,7 +35,9 @@ _AT_ONCE = 1024  # inputs that are evaluated
 class Asked:
     """A question's arguments, understood. `points`: `b x *input_shape`, float64; `labels`: `b`, -1 where `told`, a
     specification, says what must stay; `margins`: `b x g`, at the inputs themselves; `status`, `message`: of inputs
-    about which nothing can be asked, "" for the others; `has_domain`: whether a domain was given."""
+    about which nothing can be asked, "" for the others; `has_domain`: whether a domain was given; `imputed`:
+    `b x *input_shape`, values that were missing, None where the network knows of no such; `scale`: `n`, what room is a
+    share of, None where that is not known."""
 
     net: Network
     points: Tensor
@@ -43,6 +48,8 @@ class Asked:
     status: list[str]
     message: list[str]
     has_domain: bool
+    imputed: Tensor | None
+    scale: Tensor | None
 
     @property
     def x(self) -> Tensor:
@@ -83,7 +90,8 @@ def asked_of(
         )
     refuse_uncovered(net)
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
-    space = space_of(net, points, domain, frozen, None, max_eps)
+    measured = measure(net, points, Box(), given.of_table, domain, max_eps, None)
+    space = space_of(net, points, measured.domain, frozen, None, measured.max_eps)
     work = net.cast(torch.float64, where)
     with torch.no_grad():
         outputs = torch.cat([work.values(part)[-1] for part in points.split(_AT_ONCE)])
@@ -96,8 +104,15 @@ def asked_of(
     status, message = triage(net, points.flatten(1), outputs, margins.amin(1), chosen, space, who)
     for row, why in given.faults.items():
         status[row], message[row] = "error", why
+    imputed = None
+    if fills_in(net):
+        missing = np.zeros(tuple(points.shape), dtype=bool) if given.imputed is None else given.imputed
+        imputed = torch.from_numpy(missing).reshape(points.shape)
     # Categories stay as they are: their entries are numbers that do not move.
-    return Asked(net, points, chosen, told, space.without_categories(), margins, status, message, domain is not None)
+    space = space.without_categories()
+    return Asked(
+        net, points, chosen, told, space, margins, status, message, domain is not None, imputed, measured.scale
+    )
 
 
 def features_of(net: Network, wanted: Any, what: str) -> list[int]:

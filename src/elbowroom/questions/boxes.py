@@ -94,7 +94,7 @@ def certificates(
         trees[k] = found.trees[position]
     certs = certificates_of(
         asked.net, asked.points, asked.labels, asked.told, asked.space if asked.has_domain else None, Stated(*ends),
-        trees, status, message, memory,
+        trees, status, message, asked.imputed, asked.scale, memory,
     )  # fmt: skip
     verdicts = [
         UNKNOWN if found.verdict[position] == SAFE and certs.status[k] != "certified" else found.verdict[position]

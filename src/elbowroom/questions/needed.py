@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,16 +81,16 @@ class Accuracy:
 @in_own_modes
 def accuracy_needed(
     net: Network | Any,
-    x: Array,
+    x: Array | Any,
     share: float = 0.9,
     *,
     labels: Array | None = None,
     spec: Specification | None = None,
-    domain: tuple[Array, Array] | None = None,
-    scale: Array | None = None,
-    max_eps: Array | None = None,
-    frozen: Array | None = None,
-    importance: Array | None = None,
+    domain: tuple[Array, Array] | Mapping[str, tuple[float, float]] | str | None = None,
+    scale: Array | Mapping[str, float] | None = None,
+    max_eps: Array | Mapping[str, float] | None = None,
+    frozen: Array | Sequence[str] | None = None,
+    importance: Array | Mapping[str, float] | None = None,
     effort: str | int = "medium",
     device: str | torch.device | None = None,
     memory: int | str | None = None,
@@ -105,7 +106,8 @@ def accuracy_needed(
         share: For which share of all inputs given it must be proved; those that are decided wrongly count, too.
         labels: The decisions that must stay, as numbers of outputs or names of classes; default, the network's own.
         spec: Something else that must hold of the outputs.
-        domain: (lowest, highest) valid input, numbers or arrays: boxes are cut to it.
+        domain: (lowest, highest) valid input, numbers or arrays, a mapping from names to such pairs, or "observed", the
+            range of `x`: boxes are cut to it.
         scale: What to measure tolerances in, per feature; default, the domain's width, or the range of `x`.
         max_eps: The largest tolerance per feature; default, the domain's width, or the range of `x`.
         frozen: Features that must not move, as booleans or names.
@@ -135,7 +137,7 @@ def accuracy_needed(
     good, need = asked.good, math.ceil(share * len(asked.status) - 1e-9)
     moves = asked.space.free[good].all(0) if len(good) else asked.space.free.all(0)
     unit, cap = _measures(asked, moves, scale)
-    weight = spread(net, asked.points[:1], 1.0 if importance is None else importance, "importance").double()[0]
+    weight = spread(net, asked.points[:1], 1.0 if importance is None else importance, "importance", 1.0).double()[0]
     if not bool(((weight > 0) & weight.isfinite())[moves].all()):
         raise InputError("importance must be positive and finite for every feature that moves")
     held = _Held(asked, good, torch.zeros_like(cap), spend, memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,12 +92,12 @@ class Safety:
 @in_own_modes
 def safe_share(
     net: Network | Any,
-    x: Array,
+    x: Array | Any,
     accuracy: Any,
     *,
     labels: Array | None = None,
     spec: Specification | None = None,
-    domain: tuple[Array, Array] | None = None,
+    domain: tuple[Array, Array] | Mapping[str, tuple[float, float]] | str | None = None,
     effort: str | int = "medium",
     ranking: bool | None = None,
     device: str | torch.device | None = None,
@@ -116,7 +117,8 @@ def safe_share(
             the domain.
         labels: The decisions that must stay, as numbers of outputs or names of classes; default, the network's own.
         spec: Something else that must hold of the outputs.
-        domain: (lowest, highest) valid input, numbers or arrays: boxes are cut to it.
+        domain: (lowest, highest) valid input, numbers or arrays, a mapping from names to such pairs, or "observed", the
+            range of `x`: boxes are cut to it.
         effort: Into how many parts a box may be cut for each class or group ("fast": 1, "medium": 200, "high": 3000, or
             a number), or for how many seconds it may be tried ("30s"); each box of the ranking likewise.
         ranking: Whether to find out which feature's accuracy matters most; default, where at most 64 are not exact.

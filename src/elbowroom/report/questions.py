@@ -31,13 +31,20 @@ def _features(net: Network) -> tuple[list[str], list[str]]:
 def _answers(found: Safety | Accuracy, asked: Question) -> list[dict[str, Any]]:
     """Input by input."""
     messages, examples = asked.messages(found.message), found.counterexamples.flatten(1)
+    names, _ = _features(asked.net)
     return [
         {
             "input": int(number), "status": status, "message": message,
+            "imputed": [name for j, name in enumerate(names) if _imputed(asked, k, j)],
             "counterexample": examples[k].tolist() if status == "unsafe" else None,
         }
         for k, (number, status, message) in enumerate(zip(asked.rows, found.status, messages))
     ]  # fmt: skip
+
+
+def _imputed(asked: Question, row: int, feature: int) -> bool:
+    """Whether a value was missing, and is what the model takes for it."""
+    return asked.imputed is not None and bool(asked.imputed[row].reshape(-1)[feature])
 
 
 def _label(net: Network, label: int) -> dict[str, Any]:
@@ -59,9 +66,8 @@ def alone_as_json(found: Alone, asked: Question) -> dict[str, Any]:
             own = {name: value[name][k] for name in columns[1:-1]}
             looked = own["highest"] - own["lowest"]
             room = (own["upper"] - own["lower"]) / looked if looked > 0 else 0.0
-            rows.append(
-                {"feature": k, "name": names[k], "unit": units[k], "value": value["x"][k], **own, "share": room}
-            )
+            told = {"unit": units[k], "value": value["x"][k], "imputed": _imputed(asked, 0, k)}
+            rows.append({"feature": k, "name": names[k], **told, **own, "share": room})
     return {
         "input": int(asked.rows[0]), "name": asked.names[0], "status": found.status[0],
         "message": asked.messages(found.message)[0], **_label(asked.net, int(found.labels[0])),
@@ -87,6 +93,7 @@ def show_alone(found: dict[str, Any], most: int) -> None:
         above = at_least(f["seen_upper"]) if abs(f["seen_upper"]) < float("inf") else "-"
         whole = f["lower"] == f["lowest"] and f["upper"] == f["highest"]
         note = "as far as was looked" if whole else "" if f["settled"] else "not settled: more effort may be"
+        note = "; ".join(filter(None, ("imputed" if f["imputed"] else "", note)))
         value = near(f["value"], f["upper"] - f["lower"])
         rows.append((f["name"], value, *ends, below, above, *((f["unit"],) if units else ()), note))
     _table(("feature", *heads, ""), rows)

@@ -20,6 +20,7 @@ from elbowroom.network.graph import Network
 from elbowroom.runs.matching import matched
 from elbowroom.runs.opening import opened
 from elbowroom.runs.problem import arguments, resolve
+from elbowroom.runs.ranges import ranged
 from elbowroom.runs.settings import Settings
 
 
@@ -27,15 +28,16 @@ from elbowroom.runs.settings import Settings
 class Question:
     """What is asked: `x`, `b x *input_shape`, of which `rows` says their numbers in the data, `b`, and `names` what
     people call them; `told`: arguments of questions; `notes`: what was done to the data; `troubles`: why inputs hold
-    values that are not finite, by their place here."""
+    values that are not finite, by their place here; `imputed`: as `x`, values that were missing, or None."""
 
     net: Network
-    x: np.ndarray
+    x: torch.Tensor
     rows: np.ndarray
     names: tuple[str, ...]
     told: dict[str, Any]
     notes: tuple[str, ...]
     troubles: dict[int, str]
+    imputed: np.ndarray | None
 
     def messages(self, found: tuple[str, ...]) -> list[str]:
         """Why inputs could not be asked about, in the words of the data where these know better."""
@@ -44,6 +46,8 @@ class Question:
     def save(self, certs: Certificates, out: Path) -> None:
         """Writes a run of certificates that know the numbers of their inputs."""
         message = tuple(self.messages(certs.message))
+        if certs.imputed is not None and self.imputed is not None:
+            certs = dataclasses.replace(certs, imputed=torch.from_numpy(self.imputed))
         dataclasses.replace(certs, index=torch.from_numpy(self.rows), message=message).save(out)
 
 
@@ -57,7 +61,7 @@ def question_of(
         raise InputError("give a model and data")
     net, data = opened(settings)
     net, data, settings = matched(net, data, settings)
-    settings = resolve(settings, net, data.domain)
+    settings, notes = ranged(resolve(settings, net, data.domain), net, data)
     rows = select(data, settings.limit, settings.offset, settings.indices, settings.classes)
     x = data.inputs(rows)
     told = {name: value for name, value in arguments(settings, net).items() if name in names}
@@ -73,7 +77,10 @@ def question_of(
     bad = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1)).tolist()
     troubles = {k: data.trouble(int(rows[k])) or "" for k in bad}
     called = tuple(data.ids(int(k)) for k in rows)
-    return Question(net, x, rows.astype(np.int64), called, told, tuple(data.notes), troubles)
+    imputed = None if data.imputed is None else data.imputed(rows).reshape(x.shape)
+    # As a tensor: these are the network's own entries, and no raw values of a table.
+    own = torch.from_numpy(x)
+    return Question(net, own, rows.astype(np.int64), called, told, (*data.notes, *notes), troubles, imputed)
 
 
 def must_be_new(out: Path | None) -> None:
