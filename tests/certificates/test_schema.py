@@ -54,8 +54,8 @@ class Richer(er.Certificates):
 
     weight: torch.Tensor = column("float64", "b k", role="hint", blank=0.5, span=FINITE)
     note: tuple[str, ...] = column("text", "b", role="report", blank="none")
-    allowed: torch.Tensor | None = column("bool", "b n", role="claim", blank=True, when="categories")
-    chosen: torch.Tensor | None = column("bool", "1|b s", role="claim", when="categories")
+    picked: torch.Tensor | None = column("bool", "b n", role="claim", blank=True, when="picks")
+    chosen: torch.Tensor | None = column("bool", "1|b s", role="claim", when="picks")
     betas: Ragged | None = column("float64", "b ..6", role="hint", when="trees", span=FINITE)
     nodes: Ragged | None = column("int64", "b ..6", role="claim", when="trees")
     marks: Ragged | None = column("bool", "b ..3", role="claim", when="trees")
@@ -69,12 +69,12 @@ def plain() -> Certificates:
 
 
 def richer(**more: Tensor | tuple[Any, ...] | None) -> Richer:
-    rows = blank_rows(Richer, sizes_of(NET, None), X, {"boxes", "categories", "splits", "trees"})
+    rows = blank_rows(Richer, sizes_of(NET, None), X, {"boxes", "picks", "splits", "trees"})
     lengths = [3, 0, 6, 1, 0]
     new = {
         "weight": torch.arange(15.0).double().reshape(5, 3),
         "note": ["a", "", "é" * 5, "b", "c"],
-        "allowed": torch.arange(5 * N).reshape(5, N) % 3 == 0,
+        "picked": torch.arange(5 * N).reshape(5, N) % 3 == 0,
         "trees": [torch.arange(n) * 3 for n in lengths],
         "betas": [torch.arange(n).double() / 7 for n in lengths],
         "nodes": [torch.arange(n) - 2 for n in lengths],
@@ -129,7 +129,7 @@ def test_inputs_without_a_certificate() -> None:
     for name in blank.keys() - reported:
         assert same(getattr(certs, name)[:2].contiguous(), blank[name][:2]), name
     rich = blank_rows(Richer, sizes_of(NET, None), x, {"trees"})
-    assert rich["note"] == ["none"] * 5 and (rich["weight"] == 0.5).all() and "allowed" not in rich
+    assert rich["note"] == ["none"] * 5 and (rich["weight"] == 0.5).all() and "picked" not in rich
     assert [len(entry) for entry in rich["betas"]] == [0] * 5 and rich["nodes"][0].dtype == torch.int64
 
 
@@ -150,7 +150,7 @@ def test_new_fields_are_saved_and_read(saved: Path) -> None:
     assert_same(Richer.load(saved), richer())
     names = pq.read_schema(saved / PART).names
     assert names == [
-        *(n for n in columns(Richer, {"boxes", "categories", "splits", "trees"}) if n != "chosen"),
+        *(n for n in columns(Richer, {"boxes", "picks", "splits", "trees"}) if n != "chosen"),
         "checksum",
     ]
     assert pq.read_schema(saved / PART).field("betas").type == pa.list_(pa.field("element", pa.float64(), False))
@@ -164,11 +164,11 @@ def test_new_fields_in_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert_same(Richer.load(tmp_path), richer())
     shutil.rmtree(tmp_path / "parts")
     nothing = Richer.load(tmp_path)
-    assert nothing.missing == 5 and nothing.betas == () and nothing.allowed.shape == (0, N)
+    assert nothing.missing == 5 and nothing.betas == () and nothing.picked.shape == (0, N)
 
 
 def test_parts_that_are_not_there(tmp_path: Path) -> None:
-    certs = richer(allowed=None, chosen=None, betas=None, nodes=None, marks=None)
+    certs = richer(picked=None, chosen=None, betas=None, nodes=None, marks=None)
     assert_same(Richer.load(certs.save(tmp_path)), certs)
 
 
@@ -202,7 +202,7 @@ WRONG = {
     "another type": ({"weight": torch.zeros(5, 3)}, "weight must hold torch.float64 numbers of shape"),
     "another shape": ({"weight": torch.zeros(5, 2).double()}, r"weight must hold .* of shape \(5, 3\), not"),
     "NaN": ({"weight": torch.full((5, 3), math.nan).double()}, "weight must hold finite numbers"),
-    "missing": ({"allowed": None}, "the certificates have no allowed"),
+    "missing": ({"picked": None}, "the certificates have no picked"),
     "one text too few": ({"note": ("a",) * 4}, "note must have 5 entries"),
     "no text": ({"note": (1,) * 5}, "note must hold texts"),
     "too many entries": ({"betas": (torch.zeros(7).double(),) * 5}, "betas must hold .* 6 at most"),
@@ -266,8 +266,8 @@ def test_a_changed_value_that_all_share_is_noticed(tmp_path: Path, name: str) ->
     spec = er.linear_specification(torch.eye(3), torch.ones(3) * 9)
     region = er.Oblique(BASIS) if name == "basis" else er.Box()
     certs = er.certify(NET, X, spec=spec, region=region, domain=(-1, 1))
-    blank = blank_rows(Richer, sizes_of(NET, certs.spec_group), X, {"categories"})
-    own = {n: tuple(blank[n]) if n == "note" else blank[n] for n in ("weight", "note", "allowed")}
+    blank = blank_rows(Richer, sizes_of(NET, certs.spec_group), X, {"picks"})
+    own = {n: tuple(blank[n]) if n == "note" else blank[n] for n in ("weight", "note", "picked")}
     run = Richer(**vars(certs), **own, chosen=torch.ones(1, N, dtype=torch.bool)).save(tmp_path)
     Richer.load(run)
 
