@@ -195,8 +195,9 @@ def main() -> None:
             moves = torch.from_numpy(net.about.table.moves)
             left = [mixed(net, certs, k) for k in good]
             held = sum(attacked(model, certs, k, draw) for k in good)
+            right = model.score(frame[half:], labels[half:])
             print(
-                f"{make.__name__}, {type(model[-1]).__name__}: accuracy {model.score(frame[half:], labels[half:]):.3f}; "
+                f"{make.__name__}, {type(model[-1]).__name__}: accuracy {right:.3f}; "
                 f"{len(good)} of {len(some)} certified; "
                 f"room of numbers {float(certs.room[good][:, moves].nanmean()):.3f}; "
                 f"levels {float(certs.allowed[good].sum(1).double().mean()):.1f} of {certs.allowed.shape[1]}; "
