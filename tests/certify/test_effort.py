@@ -19,9 +19,9 @@ from torch import Tensor
 import elbowroom as er
 from commands import good, refused, run
 from elbowroom.certificates.result import Certificates
-from elbowroom.certify.task import _keep_larger
+from elbowroom.certify.task import _keep_better
 from elbowroom.claim.space import Space
-from elbowroom.claim.specification import Specification
+from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import EMPTY, STEPS, Tree
 from elbowroom.claim.tree_bytes import as_bytes, as_words, unpack
@@ -29,6 +29,8 @@ from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.proof.kernel.prove import prove
+from elbowroom.search.find import Inputs
+from elbowroom.search.regions.objective import Volume
 from elbowroom.vnnlib import export
 from forgery import sized
 from support import mlp, normal
@@ -463,6 +465,7 @@ def test_weights_say_which_region_is_larger() -> None:
         result: dict[str, Any] = {"eps": torch.ones(1, 2, dtype=torch.float64)}
         found = {"eps": torch.tensor([[3.0, 0.25]], dtype=torch.float64), "certified": torch.tensor([True])}
         passed = torch.tensor([False])
-        _keep_larger(result, passed, some, found, space)
+        at, spec = torch.zeros(1, 2, dtype=torch.float64), label_stays(torch.tensor([0]), 2)
+        _keep_better(result, passed, Inputs(at, at, spec, space, some), some, found, Volume())
         assert bool(passed) is larger
         assert float(result["eps"][0, 0]) == (3.0 if larger else 1.0)
