@@ -163,6 +163,7 @@ def accuracy_as_json(found: Accuracy, asked: Question) -> dict[str, Any]:
             "share": columns["shares"][k], "scale": columns["scale"][k], "capped": columns["capped"][k],
         }
         for k in range(asked.net.n_inputs)
+        if asked.net.about.table is None or asked.net.about.table.moves[k]  # categories stay as they are
     ]  # fmt: skip
     return {
         "inputs": len(found), "needed": found.needed, "proved": found.proved, "reached": found.reached,
