@@ -74,6 +74,7 @@ def _run(run: Run, scale: Scale, image: dict[str, Any] | None) -> dict[str, Any]
         "network": repr(net),
         "summary": summary_of(run),
         "decides": certs.spec_group is None,
+        "categories": certs.allowed is not None,
         "within": settings.get("within"),
         "classes": list(net.about.classes) if net.about.classes else None,
         "effort": settings.get("effort"),

@@ -41,7 +41,8 @@ def claim_in_words(run: dict[str, Any]) -> str:
         what = "the network's decision provably stays the same"
     elif run["within"] is not None:
         what = f"the outputs provably stay between ends that are stated with each input (asked for: {run['within']})"
-    where = "as long as every feature stays in its own range, all of them at once"
+    among = ", and every category among its levels" if run["categories"] else ""
+    where = f"as long as every feature stays in its own range{among}, all of them at once"
     if summary["region"] != "Box":
         where = f"anywhere in a region around the input (of the shape {summary['region']})"
     executed = f", also as executed in {summary['deployed']}" if summary["deployed"] else ""
