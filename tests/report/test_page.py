@@ -242,11 +242,18 @@ def test_categories_that_are_held_are_shown_as_their_level(tmp_path: Path) -> No
     run = run_of(net, tmp_path / "run", x, frozen=["1-3"], data={"features": table.entries})
     report = report_of([run.folder])
     details = {one["input"]: one for one in report["runs"][0]["details"]}
-    assert details[0]["categories"] == [{"column": "colour", "entries": [1, 2, 3], "level": "red"}]
-    assert details[1]["categories"][0]["level"] == "<b>" and details[2]["categories"][0]["level"] is None
-    assert report["runs"][0]["features"][0]["unit"] == "years"
+    entries = [1, 2, 3]
+    assert details[0]["categories"] == [{"column": "colour", "entries": entries, "level": "red", "levels": ["red"]}]
+    assert details[1]["categories"][0]["levels"] == ["<b>"]
+    assert details[2]["status"] == "error" and details[2]["categories"] == []  # the numbers there are no level's code
+    features = report["runs"][0]["features"]
+    assert features[0]["unit"] == "years" and [f["feature"] for f in features] == ["age"]
     loose = run_of(net, tmp_path / "loose", x, data={"features": table.entries})
-    assert report_of([loose.folder])["runs"][0]["details"][0]["categories"] == []  # then entries are shown
+    certs, found = er.Certificates.load(loose.folder), report_of([loose.folder])["runs"][0]
+    assert certs.allowed is not None and "among its levels" in found["claim"]
+    for one in found["details"]:
+        own = [name for name, allowed in zip(("red", "missing", "<b>"), certs.allowed[one["input"]]) if allowed]
+        assert [c["levels"] for c in one["categories"]] == ([own] if one["status"] == "certified" else [])
 
 
 # --- images
