@@ -281,7 +281,7 @@ def test_numbers_that_are_none_prove_nothing() -> None:
         Stated(center=column(1.0, 1.0)),
         Stated(column(1.0), column(1.0)),
         Stated(column(1.0, 1.0).long(), column(1.0, 1.0).long()),
-        Stated(center=column(1.0, 1.0), radius=column(1.0, 1.0), p=3),
+        Stated(center=column(1.0, 1.0), radius=column(1.0, 1.0), p=0.5),
         Stated(center=column(1.0, 1.0), radius=column(1.0, 1.0), p=NAN),
         Stated(center=column(1.0, 1.0), radius=column(1.0, 1.0), basis=torch.eye(3, dtype=F64)),
         Stated(column(1.0, 1.0), column(1.0, 1.0), basis=torch.eye(2, dtype=F64)),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,9 +17,10 @@ from elbowroom.arguments.accuracy import warn_near_chance
 from elbowroom.arguments.frames import Taken, inputs_of
 from elbowroom.arguments.inputs import batched, labels_of
 from elbowroom.arguments.tensors import Array, tensor_of
-from elbowroom.certificates.result import Certificates, name_of_norm, sizes_of
+from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows, write_rows
-from elbowroom.certify.larger import check_proof_bytes, effort_of
+from elbowroom.certify.choices import PRECISIONS, chosen_ways, effort_for, settings_of
+from elbowroom.certify.larger import check_proof_bytes
 from elbowroom.certify.measure import measure
 from elbowroom.certify.prior import mean_shape
 from elbowroom.certify.task import Task, parts_of
@@ -36,16 +36,10 @@ from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import refuse_uncovered
 from elbowroom.readers.given import network_for
 from elbowroom.search.bounds.propagate import BoundFunction, margins_of
-from elbowroom.search.branching.enlarge import Effort
 from elbowroom.search.find import Inputs, Search
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.base import Region
-from elbowroom.search.regions.box import Box
-from elbowroom.search.regions.registry import OBJECTIVES
 from elbowroom.search.solvers.driver import Solver
-from elbowroom.search.solvers.registry import solver_named
-
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
 
 @in_own_modes
@@ -142,17 +136,19 @@ def certify(
         >>> certs.status[0], certs.eps[0], certs.ratio[0]
     """
     started = time.perf_counter()
-    shape_of, solver = _chosen(region, solver, delta, precision, batch, reach, objective)
+    shape_of, solver = chosen_ways(region, solver, delta, precision, batch, reach, objective)
     where = usable_device(device) if device is not None else _device_of(x)
     net = network_for(net, x)
     given = inputs_of(net, x, "x")
     points = _points(net, given, where)
     refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
     measured = measure(net, points, shape_of, given.of_table, domain, max_eps, room_scale)
-    settings = _settings(net, shape_of, solver, bounds, margin, delta, precision, deployed, measured.shares, objective)
+    settings = settings_of(
+        net, shape_of, solver, bounds, margin, delta, precision, deployed, measured.shares, objective
+    )
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)
-    spent = _effort(effort, bounds, margin, budget)
+    spent = effort_for(effort, bounds, margin, budget)
     task = Task(
         search=Search(
             net, shape_of, margins_of(bounds, margin, budget), solver, float(delta), smallest=objective == "smallest",
@@ -251,18 +247,18 @@ def uncertified(
     are not about labels. `told`: the arguments of `certify` that are the same for all inputs, every one of them.
     """
     shape = ("region", "solver", "delta", "precision", "batch", "reach", "objective")
-    region, solver = _chosen(*(told[name] for name in shape))
+    region, solver = chosen_ways(*(told[name] for name in shape))
     x = batched(net, x, "x")
     refuse_uncovered(net, told["deployed"])
     measure_told = (told[name] for name in ("domain", "max_eps", "room_scale"))
     measured = measure(net, x, region, net.about.table is not None, *measure_told)
-    settings = _settings(
+    settings = settings_of(
         net, region, solver, told["bounds"], told["margin"], told["delta"], told["precision"], told["deployed"],
         measured.shares, told["objective"],
     )  # fmt: skip
     budget = Budget.of(told["memory"], usable_device(told["device"]))
     margins_of(told["bounds"], told["margin"], budget)
-    spent = _effort(told["effort"], told["bounds"], told["margin"], budget)
+    spent = effort_for(told["effort"], told["bounds"], told["margin"], budget)
     limits = {name: told[name] for name in ("domain", "frozen", "importance", "max_eps")}
     space = space_of(net, x, **limits, finite=told["objective"] == "free")
     check_proof_bytes(told["proof_bytes"])
@@ -285,67 +281,6 @@ def fills_in(net: Network) -> bool:
 
 def _imputing(net: Network) -> set[str]:
     return {"imputed"} if fills_in(net) else set()
-
-
-def _chosen(
-    region: Region | None, solver: str | Solver, delta: float, precision: str, batch: int | None, reach: bool,
-    objective: str,
-) -> tuple[Region, Solver]:  # fmt: skip
-    """Shape and solver, after a look at what was told."""
-    region = Box() if region is None else region
-    if not isinstance(region, Region):
-        raise InputError(f"region must be a shape such as Box(), got {region!r}")
-    if isinstance(solver, str):
-        solver = solver_named(solver)
-    if not hasattr(solver, "run") or isinstance(solver, type):
-        raise InputError(f"solver must be a name or a solver object such as er.Sequential(), got {solver!r}")
-    if not isinstance(delta, int | float) or not delta >= 0:
-        raise InputError(f"delta must not be negative, got {delta}")
-    if precision not in PRECISIONS:
-        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if batch is not None and (not isinstance(batch, int) or batch < 1):
-        raise InputError(f"batch must be a positive number of inputs, got {batch!r}")
-    if not isinstance(reach, bool):
-        raise InputError(f"reach must be True or False, got {reach!r}")
-    if objective not in OBJECTIVES:
-        raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r:.80}")
-    if objective == "free" and (type(region) is not Box or reach):
-        what = "reach=True" if reach else f"region {region.name}"
-        raise InputError(
-            f'objective="free" has boxes of its own, and nothing beyond them is looked for: leave out {what}'
-        )
-    if objective == "smallest" and not region.stated_by_corners:
-        raise InputError(
-            f'objective="smallest" is about boxes along the axes, not {region.name}: of the other shapes, the region '
-            "whose least extent is largest is the uniform one"
-        )
-    return region, solver
-
-
-def _effort(effort: str | int, bounds: str | BoundFunction, margin: str, budget: Budget) -> Effort | None:
-    """What may be spent on larger regions; refused where branch and bound has other bounds than are asked for."""
-    spent = effort_of(effort)
-    if spent is not None and (bounds, margin) != ("adaptive", "direct"):
-        asked = bounds if isinstance(bounds, str) else "a function of one's own"
-        raise InputError(
-            f'effort={effort!r} cuts regions into parts, which is done with bounds="adaptive" and margin="direct" '
-            f"only; these are bounds={asked}, margin={margin!r}"
-        )
-    return None if spent is None else replace(spent, memory=budget.total)
-
-
-def _settings(
-    net: Network, region: Region, solver: Solver, bounds: str | BoundFunction, margin: str, delta: float,
-    precision: str, deployed: str | None, shares: bool, objective: str,
-) -> dict[str, Any]:  # fmt: skip
-    """How certificates are found, as they state it."""
-    return {
-        "region": region.name, "bounds": bounds if isinstance(bounds, str) else "own function",
-        "margin": margin, "solver": repr(solver), "delta": float(delta), "decision": net.decision,
-        "objective": objective, "precision": precision, "p": name_of_norm(region.p), "deployed": deployed,
-        "shares": shares,
-        "network_hash": network_hash(net),
-    }  # fmt: skip
 
 
 def _as_executed(points: Tensor, space: Space) -> Tensor:
