@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import elbowroom as er
+from elbowroom.certificates.store import Run
 from elbowroom.claim.categories import Categories
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Graph, Network
 from elbowroom.network.table import Column, Table
+from elbowroom.runs.one_input import one_input
 from support import cases
 
 LEVELS = ("a", "b", "c", "d")
@@ -203,3 +205,23 @@ def test_counterexamples_are_those_of_the_inputs_own_levels() -> None:
     assert bool(good.any()) and bool(er.check(certs, net).passed[certs.certified].all())
     moves = torch.from_numpy(net.about.table.moves)
     assert bool((certs.seen[good][:, ~moves] == x[good][:, ~moves]).all())
+
+
+def test_explanations_hold_categories(tmp_path: Path) -> None:
+    """The ends of codes may be those of the domain while levels between are not allowed: then nothing is free."""
+    net, x = network(6), inputs(6, 8)
+    categories = Categories.of(net.about.table)
+    assert categories is not None
+    x[:, :2] *= 0.05
+    domain = {"n0": (-0.2, 0.2), "n1": (-0.2, 0.2), "job": (0, 1), "kind": (0, 1), "size": (0, 2)}
+    certs = er.certify(net, x, objective="free", domain=domain)
+    good = certs.certified
+    assert bool(good.any()) and bool((certs.allowed[good] == categories.sets_of(x)[good]).all())
+    ends = torch.tensor([True, False, True])
+    allowed = certs.allowed.clone()
+    allowed[good, categories.places[-1]] = ends
+    lower, upper = categories.hull(allowed, certs.lower, certs.upper)
+    dataclasses.replace(certs, allowed=allowed, lower=lower, upper=upper).save(tmp_path / "run")
+    found = one_input(Run.open(tmp_path / "run"), int(good.nonzero()[0]))
+    states = {f["feature"]: f["state"] for f in found["features"]}
+    assert {states[name] for name in ("job", "kind", "size")} == {"frozen"}

@@ -12,7 +12,7 @@ from torch import Tensor
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
-from elbowroom.network.levels import named, words
+from elbowroom.network.levels import listed, named, words
 from elbowroom.network.table import Column, Table
 
 CATEGORY, ANY_OF, FROZEN, CAPPED, IMPUTED = "as it is", "any of ", "frozen", "at its cap", "imputed"
@@ -53,7 +53,7 @@ def notes_of(certs: Certificates, column: Column, place: slice) -> list[str]:
         found = [("", CAPPED, FROZEN)[k] for k in held.tolist()]
     else:
         sets = levels_allowed(certs, column)
-        found = [f"{ANY_OF}{', '.join(levels)}" if len(levels) > 1 else CATEGORY for levels in sets]
+        found = [f"{ANY_OF}{listed(levels, ', ')}" if len(levels) > 1 else CATEGORY for levels in sets]
     if filled is None:
         return found
     return ["; ".join(filter(None, (note, IMPUTED * own))) for note, own in zip(found, filled.tolist())]
@@ -117,7 +117,7 @@ def _levels(certs: Certificates, table: Table) -> np.ndarray:
     found = np.full((len(certs), len(table.columns)), "", dtype=object)
     for k, column in enumerate(table.columns):
         if column.levels is not None:
-            found[:, k] = _objects([" | ".join(levels) for levels in levels_allowed(certs, column)])
+            found[:, k] = _objects([listed(levels, " | ") for levels in levels_allowed(certs, column)])
     return found
 
 

@@ -160,7 +160,7 @@ def certify(
         reach=reach, effort=spent, proof_bytes=check_proof_bytes(proof_bytes), free=objective == "free",
     )  # fmt: skip
     space = space_of(net, points, measured.domain, frozen, importance, measured.max_eps, finite=objective == "free")
-    points = _as_executed(points, space) if deployed else points
+    points, space = (_as_executed(points, space), space.executable()) if deployed else (points, space)
     outputs = _outputs(net.cast(torch.float64, where), points)
     chosen, spec = what_stays(net, outputs, labels, spec)
     sizes = sizes_of(net, None if spec is None else spec.group)

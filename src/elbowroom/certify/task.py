@@ -108,7 +108,7 @@ class Task:
             inputs = self._grow_sets(inputs, passed, result, work)
         if self.effort is not None and not self.free:
             self._enlarge(inputs, passed, result, self.effort)
-        if inputs.space.categories is not None:
+        if inputs.space.categories is not None and not self.free:  # whose explanations hold them
             fill_up(inputs, passed, result, self._prove_somehow, self._passes)
         least = inputs.spec.margins(inputs.outputs).amin(1).tolist()
         for k, ok in enumerate(passed.tolist()):

@@ -128,6 +128,10 @@ class Categories:
             found[:, place] &= ((low <= codes) & (codes <= high)).all(-1)
         return found
 
+    def of_float32(self) -> Tensor:
+        """The levels whose codes are float32 numbers, `c`."""
+        return torch.cat([(one.codes.float().double() == one.codes).all(1) for one in self.each])
+
     def holds(self, allowed: Tensor, x: Tensor) -> Tensor:
         """Whether the points `x`, `b x n`, have at every category the code of a level of the sets, `b`."""
         same = self.sets_of(x) & allowed

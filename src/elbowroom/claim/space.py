@@ -47,6 +47,12 @@ class Space:
         """The same with other sets of levels, `b x c`."""
         return replace(self, allowed=allowed)
 
+    def executable(self) -> Space:
+        """The same without levels that a network executed in float32 cannot be given."""
+        if self.categories is None or self.may is None or self.allowed is None:
+            return self
+        return replace(self, may=self.may & self.categories.of_float32() | self.allowed)
+
     def capped(self, cap: Tensor) -> Space:
         """The same with other caps."""
         return replace(self, cap=cap)

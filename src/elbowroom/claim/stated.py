@@ -77,6 +77,13 @@ class Stated:
             good &= self.categories.sensible(self.allowed) & (low == first).all(1) & (high == second).all(1)
         return good
 
+    def executable(self) -> Tensor:
+        """Which inputs' regions have only levels whose codes are float32 numbers, `b`: others are no inputs of a
+        network that is executed in float32, and nothing would be said of them."""
+        if self.categories is None or self.allowed is None:
+            return torch.ones(len(self), dtype=torch.bool, device=self._ends[0].device)
+        return (self.categories.of_float32().to(self.allowed.device) | ~self.allowed).all(1)
+
     def middle(self) -> Tensor:
         """The centre; of a box, rounded, but inside."""
         first, second = self._ends

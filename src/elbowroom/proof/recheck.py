@@ -174,7 +174,20 @@ def _network_of(certs: Certificates, net: Network | None) -> Network:
         given = Categories.of(net.about.table)
         if given is None or not given.alike(own):
             raise InputError("the certificates are about other categories, or other codes of them, than this network's")
+        _refuse_other_levels(certs.network, net)
     return net
+
+
+def _refuse_other_levels(ours: Network | None, given: Network) -> None:
+    """Sets of levels are read by their names, which must then be the given network's."""
+    tables = [None if net is None else net.about.table for net in (ours, given)]
+    pairs = zip(*([c for c in table.columns if c.levels is not None] for table in tables if table is not None))
+    for own, other in pairs:
+        if own.levels != other.levels:
+            raise InputError(
+                f"the certificates call the levels of {own.name!r} {own.levels!r:.80}, this network "
+                f"{other.levels!r:.80}"
+            )
 
 
 def _attempts(

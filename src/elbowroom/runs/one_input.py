@@ -114,7 +114,8 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
         share = None if math.isnan(shares[k]) or column.levels is not None else shares[k]
         note = notes_of(own, column, place)[0]
         if states is not None:
-            found["state"] = states[k]
+            # Of a category corners are the hull of codes, which says nothing of the levels between.
+            found["state"] = states[k] if column.levels is None else FROZEN
         features.append({**found, "capped": capped[k], "share": share, "unit": column.unit, "note": note})
 
     def room(f: dict[str, Any]) -> tuple[bool, bool, float]:

@@ -58,7 +58,8 @@ def prove(
             # Of no region all parts are empty.
             out[b, number] = torch.maximum(out[b, number], torch.where(torch.isfinite(least), least, -torch.inf))
         # Of a region that is none (corners crossed, NaN) everything would be true; nothing is proved.
-        return torch.where(region.sensible()[:, None], out, -torch.inf)
+        good = region.sensible() if noise is None else region.sensible() & region.executable()
+        return torch.where(good[:, None], out, -torch.inf)
 
 
 def refuse_uncovered(net: Network, deployed: str | None = None) -> None:

@@ -60,7 +60,7 @@ def compact_detail(one: dict[str, Any]) -> dict[str, Any]:
                 "column": printable(c["column"]),
                 "entries": c["entries"],
                 "level": printable(c["level"]),
-                "levels": [printable(level) for level in c["levels"]],
+                "levels": [printable(repr(level) if "," in level else level) for level in c["levels"]],
             }
             for c in one["categories"]
         ],
