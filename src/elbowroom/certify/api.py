@@ -136,23 +136,20 @@ def certify(
         >>> certs.status[0], certs.eps[0], certs.ratio[0]
     """
     started = time.perf_counter()
-    shape_of, solver = chosen_ways(region, solver, delta, precision, batch, reach, objective)
+    shape, solver = chosen_ways(region, solver, delta, precision, batch, reach, objective)
     where = usable_device(device) if device is not None else _device_of(x)
     net = network_for(net, x)
-    given = inputs_of(net, x, "x")
-    points = _points(net, given, where)
+    given, points = _points(net, x, where)
     refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
-    measured = measure(net, points, shape_of, given.of_table, domain, max_eps, room_scale)
-    settings = settings_of(
-        net, shape_of, solver, bounds, margin, delta, precision, deployed, measured.shares, objective
-    )
+    measured = measure(net, points, shape, given.of_table, domain, max_eps, room_scale)
+    settings = settings_of(net, shape, solver, bounds, margin, delta, precision, deployed, measured.shares, objective)
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)
     spent = effort_for(effort, bounds, margin, budget)
     task = Task(
         search=Search(
-            net, shape_of, margins_of(bounds, margin, budget), solver, float(delta), smallest=objective == "smallest",
-            prior=None if prior is None else mean_shape(prior, net, shape_of, measured.shares).to(where),
+            net, shape, margins_of(bounds, margin, budget), solver, float(delta), smallest=objective == "smallest",
+            prior=None if prior is None else mean_shape(prior, net, shape, measured.shares).to(where),
             scale=None if not measured.shares or measured.scale is None else measured.scale.to(where),
         ),
         told_labels=labels is not None, told_spec=spec is not None, deployed=deployed, dtype=PRECISIONS[precision],
@@ -170,14 +167,16 @@ def certify(
     _note(found, given, spec)
     if network_hash(net) != settings["network_hash"]:
         raise InputError("the network's parameters were changed while it was being certified; certify it again")
-    return collect(found, net, shape_of, space if domain is not None else None, measured.scale, settings)
+    return collect(found, net, shape, space if domain is not None else None, measured.scale, settings)
 
 
-def _points(net: Network, given: Taken, where: torch.device) -> Tensor:
+def _points(net: Network, x: Any, where: torch.device) -> tuple[Taken, Tensor]:
+    """What was given, and the inputs of it, `b x *input_shape`."""
+    given = inputs_of(net, x, "x")
     points = batched(net, tensor_of(given.values).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
         raise InputError("x holds no inputs")
-    return points
+    return given, points
 
 
 def _note(found: dict[str, Any], given: Taken, spec: Specification | None) -> None:
