@@ -169,22 +169,24 @@ def _network_of(certs: Certificates, net: Network | None) -> Network:
     stated, found = certs.settings.get("network_hash"), network_hash(net)
     if stated != found:
         raise InputError(f"the certificates are about the network with hash {stated}; this one has the hash {found}")
-    if certs.allowed is not None and certs.network is not None and certs.network is not net:
-        own, given = (Categories.of(one.about.table) for one in (certs.network, net))
-        if given is None or own is None or not given.alike(own):
-            raise InputError("the certificates are about other categories, or other codes of them, than this network's")
-        _refuse_other_levels(certs.network, net)
+    if certs.network is not None and certs.network is not net:
+        _refuse_other_levels(certs.network, net, certs.allowed is not None)
     return net
 
 
-def _refuse_other_levels(ours: Network, given: Network) -> None:
-    """Sets of levels are read by their names, which must then be the given network's."""
+def _refuse_other_levels(ours: Network, given: Network, needed: bool) -> None:
+    """Levels are read off codes, by the table of the certificates' own network: it must be the given one's. `needed`:
+    whether both must have levels."""
+    own, other = (Categories.of(net.about.table) for net in (ours, given))
+    if not needed and (own is None or other is None):
+        return
+    if own is None or other is None or not other.alike(own):
+        raise InputError("the certificates are about other categories, or other codes of them, than this network's")
     tables = [net.about.table for net in (ours, given)]
-    for own, other in zip(*([c for c in table.columns if c.levels is not None] for table in tables if table)):
-        if own.levels != other.levels:
+    for a, b in zip(*([c for c in table.columns if c.levels is not None] for table in tables if table)):
+        if a.levels != b.levels:
             raise InputError(
-                f"the certificates call the levels of {own.name!r} {own.levels!r:.80}, this network "
-                f"{other.levels!r:.80}"
+                f"the certificates call the levels of {a.name!r} {a.levels!r:.80}, this network {b.levels!r:.80}"
             )
 
 
