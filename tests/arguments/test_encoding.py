@@ -196,6 +196,7 @@ def test_a_stranger_is_none_of_the_levels() -> None:
     for column in (
         Column("a", ("unknown", "unknown_"), ((0.0,), (1.0,)), (2.0,)),
         Column("a", (3.0,), ((0.0,),), (1.0,)),
+        Column("a", (1e16, 1e308), ((0.0,), (1.0,)), (2.0,)),  # one more than which is the same
     ):
         found = encode(Table((column,)), [[stranger(column)]])
         assert found.strange.all() and found.values.tolist() == [list(column.unknown or ())]

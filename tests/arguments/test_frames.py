@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elbowroom as er
+from elbowroom.arguments.frames import inputs_of
 from elbowroom.network.table import Column, Table
 from rows import AGE, JOB, PAY, SIZE, TABLE, YES, by_hand, network, rows
 from support import cases
@@ -213,3 +214,19 @@ def test_one_row_and_one_column() -> None:
         raw = {name: rows(1)[name] for name in table.names}
         certs = quietly(network(table), pd.DataFrame(raw))
         assert len(certs) == 1 and certs.status[0] in ("certified", "not_certified")
+
+
+def test_none_among_texts_is_said_to_be_taken_for_nan() -> None:
+    """scikit-learn leaves None as it is, and an imputer fills NaN alone."""
+    column = Column("c", ("a", "b"), ((0.0,), (1.0,)), missing="a")
+    net = network(Table((column, Column("n"))))
+    for values, said in (
+        (pd.Series(["b", None], dtype=object), True),
+        (pd.Series(["b", pd.NA], dtype="string"), True),
+        (pd.Series(["b", math.nan], dtype=object), False),
+        (pd.Series(["b", "a"], dtype=object), False),
+    ):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            inputs_of(net, pd.DataFrame({"c": values, "n": [1.0, 2.0]}), "x")
+        assert any("tells None from NaN" in str(one.message) for one in seen) == said

@@ -64,6 +64,9 @@ def test_levels_under_other_names_are_refused() -> None:
     assert bool(er.check(certs, net))
     with pytest.raises(er.InputError, match="call the levels"):
         er.check(dataclasses.replace(certs, network=forged), net)
+    held = er.certify(net, torch.tensor([[0.5, 1.0]]).double(), max_eps=0.1, region=er.Ellipsoid())
+    with pytest.raises(er.InputError, match="call the levels"):
+        er.check(dataclasses.replace(held, network=forged), net)
 
 
 def test_a_network_in_float32_is_not_given_codes_that_float32_cannot_hold() -> None:

@@ -183,6 +183,9 @@ def test_a_network_with_other_codes_is_refused() -> None:
     other = Network(net.nodes, net.decision, about)
     with pytest.raises(er.InputError, match="codes"):
         er.check(certs, other)
+    bare = Network(net.nodes, net.decision, dataclasses.replace(net.about, table=None))  # whose corners would be ranges
+    with pytest.raises(er.InputError, match="codes"):
+        er.check(dataclasses.replace(certs, network=bare), net)
 
 
 def test_an_input_that_is_no_level_is_an_error() -> None:

@@ -166,7 +166,11 @@ def stranger(column: Column) -> Level:
         while name in levels:
             name += "_"
         return name
-    return 1.0 + max((abs(float(level)) for level in levels if isinstance(level, bool | int | float)), default=0.0)
+    numbers = {float(level) for level in levels if isinstance(level, bool | int | float)}
+    value = 1.0 + max(map(abs, numbers), default=0.0)
+    while value in numbers:  # beyond 2^53 one more is the same
+        value = value * 1.5 if value < 1e300 else value / 3
+    return value
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from elbowroom.arguments.encoding import Told, encode, is_coded
 from elbowroom.arguments.names import Names, few, places, printable
+from elbowroom.arguments.values import is_arrow
 from elbowroom.errors import InputError, warn
 from elbowroom.network.graph import Network
 from elbowroom.network.table import Table
@@ -22,6 +23,10 @@ from elbowroom.network.table import Table
 _BY_PLACE = (
     "the network does not name its features, so the columns of {} are taken in the order they stand in; name them with "
     "er.load(..., features=...), or give an array"
+)
+_NONE = (
+    "{}: {!r} holds None (or NA), which is taken for a missing value, NaN; scikit-learn itself tells None from NaN "
+    "among texts and objects, and may decide otherwise: give NaN"
 )
 
 
@@ -56,9 +61,20 @@ def inputs_of(net: Network, value: Any, name: str, points: bool = True) -> Taken
     told.add(found)
     for note in told.notes():
         warn(f"{name}: {note}")
+    for column, given, filled in zip(table.columns, columns, found.filled.T):
+        if column.levels is not None and _holds_none(given, filled):
+            warn(_NONE.format(name, column.name))
     widths = [column.width for column in table.columns]
     imputed = np.repeat(found.filled, widths, axis=1) if found.filled.any() else None
     return Taken(found.values.reshape(-1, *net.input_shape), found.faults, imputed, of_table=True)
+
+
+def _holds_none(given: Any, filled: np.ndarray) -> bool:
+    """Whether something else than NaN stands for what is missing, in a column whose values stay what they are: of
+    numbers pandas and scikit-learn make NaN themselves, and Arrow knows nothing but null."""
+    if not filled.any() or str(getattr(given, "dtype", "object")) not in ("object", "string") or is_arrow(given):
+        return False
+    return any(not isinstance(value, float | np.floating) for value in np.asarray(given, dtype=object)[filled])
 
 
 def _entries(table: Table, value: Any) -> Taken:

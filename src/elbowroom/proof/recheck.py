@@ -169,24 +169,24 @@ def _network_of(certs: Certificates, net: Network | None) -> Network:
     stated, found = certs.settings.get("network_hash"), network_hash(net)
     if stated != found:
         raise InputError(f"the certificates are about the network with hash {stated}; this one has the hash {found}")
-    own = None if certs.network is None else Categories.of(certs.network.about.table)
-    if certs.allowed is not None and certs.network is not net and own is not None:
-        given = Categories.of(net.about.table)
-        if given is None or not given.alike(own):
-            raise InputError("the certificates are about other categories, or other codes of them, than this network's")
-        _refuse_other_levels(certs.network, net)
+    if certs.network is not None and certs.network is not net:
+        _refuse_other_levels(certs.network, net, certs.allowed is not None)
     return net
 
 
-def _refuse_other_levels(ours: Network | None, given: Network) -> None:
-    """Sets of levels are read by their names, which must then be the given network's."""
-    tables = [None if net is None else net.about.table for net in (ours, given)]
-    pairs = zip(*([c for c in table.columns if c.levels is not None] for table in tables if table is not None))
-    for own, other in pairs:
-        if own.levels != other.levels:
+def _refuse_other_levels(ours: Network, given: Network, needed: bool) -> None:
+    """Levels are read off codes, by the table of the certificates' own network: it must be the given one's. `needed`:
+    whether both must have levels."""
+    own, other = (Categories.of(net.about.table) for net in (ours, given))
+    if not needed and (own is None or other is None):
+        return
+    if own is None or other is None or not other.alike(own):
+        raise InputError("the certificates are about other categories, or other codes of them, than this network's")
+    tables = [net.about.table for net in (ours, given)]
+    for a, b in zip(*([c for c in table.columns if c.levels is not None] for table in tables if table)):
+        if a.levels != b.levels:
             raise InputError(
-                f"the certificates call the levels of {own.name!r} {own.levels!r:.80}, this network "
-                f"{other.levels!r:.80}"
+                f"the certificates call the levels of {a.name!r} {a.levels!r:.80}, this network {b.levels!r:.80}"
             )
 
 

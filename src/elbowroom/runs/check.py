@@ -97,7 +97,9 @@ def _network(
     if model is not None:
         return read_again(run, model, trust_pickle)
     named = bool(run.network.about.features or run.network.about.classes)
-    names = ["names: of features and classes, as the run states them"] if named else []
+    coded = run.network.about.table is not None and not run.network.about.table.moves.all()
+    also = "; levels of categories and their codes, too" if coded and network is None else ""
+    names = [f"names: of features and classes, as the run states them{also}"] if named else []
     if network is not None:
         return load_network(network), [f"network: that of {network}", *names]
     origin = run.network.about.origin

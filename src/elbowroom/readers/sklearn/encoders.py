@@ -41,6 +41,10 @@ def _encoder(read: Any) -> Step:
                 plan.notes.append(f"{name!r} has one category for the encoder, which it drops: it is no input")
                 plan.constant[item.column] = encoder.categories_[k][0]
                 continue
+            if any(level is None for level in coding.raw):
+                plan.notes.append(
+                    f"{name!r} has the category None, for which NaN is taken, too; scikit-learn itself tells them apart"
+                )
             found += plan.coded(item, coding, where)
         return found
 
