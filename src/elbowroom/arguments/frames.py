@@ -24,10 +24,7 @@ _BY_PLACE = (
     "the network does not name its features, so the columns of {} are taken in the order they stand in; name them with "
     "er.load(..., features=...), or give an array"
 )
-_NONE = (
-    "{}: {!r} holds None (or NA), which is taken for a missing value, NaN; scikit-learn itself tells None from NaN "
-    "among texts and objects, and may decide otherwise: give NaN"
-)
+_NONE = "row {}: {!r} is None (or NA), which models tell from NaN among texts and objects: give NaN for what is missing"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,20 +58,24 @@ def inputs_of(net: Network, value: Any, name: str, points: bool = True) -> Taken
     told.add(found)
     for note in told.notes():
         warn(f"{name}: {note}")
+    values, faults = found.values, dict(found.faults)
     for column, given, filled in zip(table.columns, columns, found.filled.T):
-        if column.levels is not None and _holds_none(given, filled):
-            warn(_NONE.format(name, column.name))
+        for row in _nones(given, filled) if column.levels is not None else ():
+            # An imputer fills NaN alone, so that the model itself would decide on something else.
+            faults.setdefault(row, _NONE.format(row, column.name))
+            values[row] = np.nan
     widths = [column.width for column in table.columns]
     imputed = np.repeat(found.filled, widths, axis=1) if found.filled.any() else None
-    return Taken(found.values.reshape(-1, *net.input_shape), found.faults, imputed, of_table=True)
+    return Taken(values.reshape(-1, *net.input_shape), faults, imputed, of_table=True)
 
 
-def _holds_none(given: Any, filled: np.ndarray) -> bool:
-    """Whether something else than NaN stands for what is missing, in a column whose values stay what they are: of
-    numbers pandas and scikit-learn make NaN themselves, and Arrow knows nothing but null."""
+def _nones(given: Any, filled: np.ndarray) -> list[int]:
+    """The rows where something else than NaN stands for what is missing, in a column whose values stay what they are:
+    of numbers pandas and scikit-learn make NaN themselves, and Arrow knows nothing but null."""
     if not filled.any() or str(getattr(given, "dtype", "object")) not in ("object", "string") or is_arrow(given):
-        return False
-    return any(not isinstance(value, float | np.floating) for value in np.asarray(given, dtype=object)[filled])
+        return []
+    own = np.asarray(given, dtype=object)
+    return [row for row in np.flatnonzero(filled).tolist() if not isinstance(own[row], float | np.floating)]
 
 
 def _entries(table: Table, value: Any) -> Taken:
