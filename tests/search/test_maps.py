@@ -66,7 +66,7 @@ def inputs_of(draw: st.DrawFn, kind: type[Operation], shape: Shape) -> list[Shap
 def test_maps_are_those_of_the_forward_pass(kind: type[Operation]) -> None:
     built = 0
 
-    @cases(6.5)
+    @cases(12)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         nonlocal built
