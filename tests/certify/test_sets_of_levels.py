@@ -103,7 +103,7 @@ def test_sets_grow_and_are_maximal() -> None:
     for seed in range(3):
         net, x = network(seed), inputs(seed, 8)
         certs = er.certify(net, x)
-        assert certs.allowed is not None
+        assert certs.allowed is not None and bool(er.check(certs, net).passed[certs.certified].all())
         categories = Categories.of(net.about.table)
         assert categories is not None
         for k in certs.certified.nonzero().squeeze(1).tolist():
@@ -172,6 +172,28 @@ def _same(certs: er.Certificates, change: dict[str, Tensor]) -> Tensor:
     for name, value in change.items():
         same &= (value == getattr(certs, name)).flatten(1).all(1)
     return same | certs.allowed.all(1)
+
+
+def test_a_region_without_the_inputs_own_level_is_none_of_its() -> None:
+    """What is left of it is true, and not around the input."""
+    tried = 0
+    for seed in range(3):
+        net, x = network(seed), inputs(seed, 8)
+        certs, categories = er.certify(net, x), Categories.of(net.about.table)
+        assert certs.allowed is not None and categories is not None
+        own = categories.sets_of(x)
+        for k in certs.certified.nonzero().squeeze(1).tolist():
+            for _, place in categories:
+                left = certs.allowed[k : k + 1].clone()
+                left[:, place] &= ~own[k : k + 1, place]
+                if not bool(left[:, place].any()):
+                    continue
+                lower, upper = categories.hull(left, certs.lower[k : k + 1], certs.upper[k : k + 1])
+                one = dataclasses.replace(certs.rows(k, k + 1), allowed=left, lower=lower, upper=upper)
+                report = er.check(one, net)
+                assert not bool(report.passed.any()) and "own level" in report.message[0]
+                tried += 1
+    assert tried > 5
 
 
 def test_a_network_with_other_codes_is_refused() -> None:
