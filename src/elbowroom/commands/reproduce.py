@@ -21,7 +21,7 @@ def reproduce(
         str,
         typer.Argument(
             help="synthetic, table1, table2 (cosines), histograms, bounding-maps, toy-bounds or all; beyond the "
-            "paper: variants (of training) and prior.",
+            "paper: variants (of training), prior and unconverged (the published search).",
             show_default=False,
         ),
     ],
@@ -31,7 +31,9 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Small networks, few inputs: minutes on two cores.")] = False,
     size: Annotated[
         str | None,
-        typer.Option(help="full (default), large-batches (another way of training) or quick.", show_default=False),
+        typer.Option(
+            help="full (default), clipped or large-batches (other ways of training) or quick.", show_default=False
+        ),
     ] = None,
     models: Annotated[
         str, typer.Option(help="Only those whose names match, such as 'mnist-*,svhn-*'.", metavar="PATTERNS")

@@ -288,7 +288,9 @@ def claims(main: Sequence[Finding], binary: Sequence[Finding]) -> str:
 
 
 def _claim(text: str, held: int, of: int, what: str, numbers: str) -> str:
-    verdict = "holds" if held == of and of else "does not hold" if not held else "holds in part"
+    if not of:  # nothing to compare is no verdict
+        return f"- **{text}**: not looked at, there are no {what} to compare."
+    verdict = "holds" if held == of else "does not hold" if not held else "holds in part"
     return f"- **{text}**: {verdict}, on {held} of {of} {what} ({numbers})."
 
 

@@ -99,7 +99,7 @@ def analyse(bench: Bench, model: Model) -> None:
     }  # fmt: skip
     if model.classes is not None:
         arrays["contrast"] = _contrast(data)
-    _write_npz(target, arrays)
+    write_npz(target, arrays)
     numbers = {
         "inputs": len(eps), "certified": len(good), "mean_cosine": mean, "least_cosine": least,
         "first": {"inputs": bench.size.inputs, "mean_cosine": mean_first, "least_cosine": least_first},
@@ -124,6 +124,6 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         return {name: held[name] for name in held.files}
 
 
-def _write_npz(path: Path, arrays: dict[str, Any]) -> None:
+def write_npz(path: Path, arrays: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, lambda file: np.savez_compressed(file, **arrays))

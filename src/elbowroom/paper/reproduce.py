@@ -19,6 +19,7 @@ from elbowroom.paper.render import PARTS, into_docs, render
 from elbowroom.paper.synthetic import synthetic, table
 from elbowroom.paper.tables import Table
 from elbowroom.paper.toy_bounds import toy_bounds
+from elbowroom.paper.unconverged import unconverged_table
 from elbowroom.paper.variants import VARIANTS, measure
 from elbowroom.paper.variants import table as variants_table
 from elbowroom.report.plot import need_matplotlib
@@ -26,7 +27,7 @@ from elbowroom.runs.interrupt import on_signals
 from elbowroom.training.train import one_thread
 
 EXPERIMENTS = ("synthetic", *PARTS, "toy-bounds")
-BEYOND = ("variants", "prior")  # not the paper's, and not among "all"
+BEYOND = ("variants", "prior", "unconverged")  # not the paper's, and not among "all"
 _STOPPING = "stopping when what is in progress is done; once more to stop at once and lose that"
 
 
@@ -89,6 +90,9 @@ def _done(bench: Bench, wanted: Sequence[str], patterns: Sequence[str], figures:
     if "prior" in wanted:
         two = {bench.size.of(m).name: m for m in MAIN[:2]}
         files += _table(bench.out, prior_table(bench, _matching(two, patterns)))
+    if "unconverged" in wanted:
+        every = {bench.size.of(m).name: m for m in MAIN}
+        files += _table(bench.out, unconverged_table(bench, _matching(every, patterns)))
     return files
 
 

@@ -50,17 +50,36 @@ class AugmentedLagrangian:
         Yields:
             After every step.
         """
-        region, start = problem.region, best.theta.clone()
+        start = best.theta.clone()
         everyone = torch.arange(len(start), device=start.device)
-        movable = region.caps > 0
-        zeta = torch.where(movable, start, 0.0).sqrt().requires_grad_()  # eps = zeta^2
-        adam = torch.optim.Adam([zeta], lr=self.rate, betas=(0.9, 0.99))
+        zeta = torch.where(problem.region.caps > 0, start, 0.0).sqrt().requires_grad_()
+        yield from self.descend(problem, zeta, torch.optim.Adam([zeta], lr=self.rate, betas=(0.9, 0.99)))
+        theta = torch.minimum(zeta.detach() ** 2, problem.region.caps)
+        found = self.shrink(problem, theta, start)
+        better, _ = best.offer(problem, everyone, found, torch.ones_like(best.size, dtype=torch.bool))
+        best.end(everyone, f"after {self.steps} gradient steps")
+        best.end(everyone[~better], f"without a larger region, after {self.steps} gradient steps")
+        yield
+
+    def descend(self, problem: Problem, zeta: Tensor, optimiser: torch.optim.Optimizer) -> Iterator[None]:
+        """The gradient steps, and the updates of multipliers and coefficient.
+
+        Args:
+            problem: What to solve.
+            zeta: Square roots of the extents, `b x d`, or of one extent for all features, `b x 1`; moved in place.
+            optimiser: What moves it.
+
+        Yields:
+            After every step.
+        """
+        caps = problem.region.caps
+        movable = (caps > 0).any(1, keepdim=True) if zeta.shape != caps.shape else caps > 0
         dual: Tensor | None = None
         rho = self.rho
         for step in range(self.steps):
             if step and step % self.rho_every == 0:
                 rho *= self.rho_factor
-            theta = torch.minimum(zeta**2, region.caps)
+            theta = torch.minimum(zeta**2, caps)  # eps = zeta^2
             margins = problem.recorded(theta)
             dual = torch.zeros_like(margins) if dual is None else dual
             # v - y with the best slack y = max(0, v + dual / rho) plugged in.
@@ -68,24 +87,37 @@ class AugmentedLagrangian:
             loss = -problem.size(theta) + (dual * short).sum(1) + rho / 2 * (short**2).sum(1)
             (grad,) = torch.autograd.grad(loss.sum(), zeta)
             grad = torch.nan_to_num(grad, nan=0.0, posinf=0.0, neginf=0.0)
-            norm = torch.linalg.vector_norm(grad, dim=1, keepdim=True)
-            zeta.grad = torch.where(movable, grad * (self.clip / norm.clamp_min(self.clip)), 0.0)
-            adam.step()
+            norm, most = torch.linalg.vector_norm(grad, dim=1, keepdim=True), self.longest(rho)
+            zeta.grad = torch.where(movable, grad * torch.where(norm > most, most / norm, 1.0), 0.0)
+            optimiser.step()
             with torch.no_grad():
                 zeta.copy_(torch.where(movable, zeta, 0.0))
             if (step + 1) % self.dual_every == 0:
                 dual = (dual + rho * short).detach()
             yield
-        with torch.no_grad():
-            theta = torch.minimum(zeta**2, region.caps)
-        found = self._shrink(problem, theta.detach(), start)
-        better, _ = best.offer(problem, everyone, found, torch.ones_like(best.size, dtype=torch.bool))
-        best.end(everyone, f"after {self.steps} gradient steps")
-        best.end(everyone[~better], f"without a larger region, after {self.steps} gradient steps")
-        yield
 
-    def _shrink(self, problem: Problem, theta: Tensor, start: Tensor) -> Tensor:
-        """`eps = eta eps` until feasible; an input that never gets there falls back on `start`."""
+    def longest(self, rho: float) -> float:
+        """The l2 norm that gradients are rescaled to at most.
+
+        Args:
+            rho: The coefficient of the step.
+
+        Returns:
+            The same at every step.
+        """
+        return self.clip
+
+    def shrink(self, problem: Problem, theta: Tensor, start: Tensor) -> Tensor:
+        """`eps = eta eps` until feasible.
+
+        Args:
+            problem: What to solve.
+            theta: The extents, `b x d`.
+            start: Feasible ones, `b x d`, which are taken where that ends with less.
+
+        Returns:
+            The extents, `b x d`.
+        """
         pending = torch.arange(len(theta), device=theta.device)
         theta = theta.clone()
         for _ in range(1000):

@@ -1,0 +1,37 @@
+"""The published search, run again, on small networks."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from elbowroom.data.embedded import Dataset
+from elbowroom.paper import unconverged as module
+from elbowroom.paper.bench import Bench
+from elbowroom.paper.models import MAIN, TINY, Model
+from elbowroom.paper.unconverged import Setting, unconverged_table
+from elbowroom.training.sets import training_data
+
+pytest.importorskip("sklearn")
+
+
+def source(model: Model) -> tuple[Dataset, tuple[str, ...]]:
+    return training_data("digits", None, model.classes)
+
+
+def test_long_steps_come_near_bisection_and_short_ones_stay_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long, short = Setting("Adam 0.05", "adam", 0.05), Setting("SGD 0.001, rescaled to 0.01", "sgd", 1e-3, 0.01)
+    monkeypatch.setattr(module, "SETTINGS", (long, short))
+    bench = Bench(tmp_path, dataclasses.replace(TINY, few=3, steps=50), source, torch.device("cpu"), say=lambda _: None)
+    table = unconverged_table(bench, MAIN[:1])
+    paper, converged, ended, started = table.rows
+    assert paper[3] == "the paper" and paper[4] == MAIN[0].reported.uniform
+    assert converged[5] == converged[7] == 1
+    assert 0.3 < ended[5] <= 1.001 and 0.3 < ended[7] <= 1.001  # feasible, so never larger
+    # 50 steps of at most 1e-5 from 0.001's root, then less and less: it is where it began.
+    assert 0.0009 < started[4] < 0.0013 and 0.0009 < started[6] < 0.0013
+    monkeypatch.setattr(module, "certify", lambda *_, **__: pytest.fail("done already"))
+    assert unconverged_table(bench, MAIN[:1]).rows == table.rows
