@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +33,20 @@ from elbowroom.readers.reading import first_line
 from elbowroom.readers.torch.calls import ASSERTIONS, TYPES, call_of, number_of, only, place_of, size_of, stated_of
 from elbowroom.readers.torch.modules import trace
 from elbowroom.readers.torch.saved import DAMAGE, Call, RoomError, SavedProgram
+from elbowroom.readers.torch.takes import Takes
 from elbowroom.readers.torch.trace import WITHOUT_BOUND
 
 SCHEMA = 8  # the major version of the JSON schema that torch 2.6 and later write
 _STRIDED = 7  # its number for a plain tensor
 
 
-def read_program(path: Path, task: str | None = None, trust_pickle: bool = False) -> Network:
+def read_program(
+    path: Path, task: str | None = None, trust_pickle: bool = False, names: Sequence[str] | None = None
+) -> Network:
     """The saved program as a network, which takes inputs of the program's own shape (its first axis is the batch).
 
-    Tensors that torch saved by pickle (of subclasses of its own) are read with `trust_pickle` only.
+    `names`: of its columns, where some are codes that embeddings look up. Tensors that torch saved by pickle (of
+    subclasses of its own) are read with `trust_pickle` only.
     """
     with Archive(path) as archive:
         try:
@@ -52,7 +57,8 @@ def read_program(path: Path, task: str | None = None, trust_pickle: bool = False
             raise InputError(f"{path} is damaged, or of a kind unknown here: {type(error).__name__} {error}") from None
     try:
         program.must_be_sound()
-        return trace(program, program.shape, program.dtype, task, "the saved program", program.batch)
+        ways = [Takes((program.names[0],), (program.shape,), (program.dtype,))]
+        return trace(program, ways, program.dtype, task, "the saved program", program.batch, names)
     except (InputError, UnsupportedError) as error:
         fixed = "" if program.batch is None else _FIXED.format(program.batch)
         kind = InputError if isinstance(error, InputError | RoomError) else UnsupportedError
