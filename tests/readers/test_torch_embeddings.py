@@ -4,6 +4,7 @@ all codes by the module itself."""
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def one_level(m: Any, x: Tensor) -> Tensor:
 
 
 def split(m: Any, x: Tensor) -> Tensor:
-    number, first, second = x.split([1, 1, 1], 1)
+    number, first, second = torch.cat([x[:, 0:], x[:, :0]], 1).split([1, 1, 1], 1)
     rows = torch.stack([m.a(first.squeeze(1).long()), m.a(second.view(-1).to(torch.uint8).long())], 1)
     return m.head(torch.cat([F.embedding(first.long(), m.w)[:, 0], rows.sum(1), number], 1))
 
@@ -338,3 +339,58 @@ def test_a_csv_file_on_the_command_line(tmp_path: Path) -> None:
     shown = good("show", tmp_path / "run", "--index", 2).output
     assert "age [years]" in shown or "years" in shown
     assert er.load(tmp_path / "run" / "network.elbowroom").about.table.names == ("age", "job", "pay", "town")
+
+
+@pytest.mark.parametrize("name", ["columns", "two", "turned"])
+def test_exported_to_onnx(name: str, tmp_path: Path) -> None:
+    """The same network from the file that torch writes, compared with onnxruntime."""
+    pytest.importorskip("onnxruntime")
+    make, shape, _ = CASES[name]
+    torch.manual_seed(3)
+    module = make().eval()
+    whole = {"columns": [False], "two": [True, False], "turned": [False, True]}[name]
+    shapes = [shape] if name == "columns" else shape
+    given = tuple(torch.zeros(2, *s, dtype=torch.int64 if w else torch.float32) for s, w in zip(shapes, whole))
+    names = [f"in{k}" for k in range(len(given))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module, given, tmp_path / "net.onnx", input_names=names, dynamic_axes={n: {0: "batch"} for n in names},
+            dynamo=False,
+        )  # fmt: skip
+    net, own = er.load(tmp_path / "net.onnx"), er.load(module, input_shape=shape)
+    assert [c.levels for c in net.about.table.columns] == [c.levels for c in own.about.table.columns]
+    assert any("every category" in text for text in net.about.origin.compared)
+    row = np.array([[0.5, 2, 0.25, 3], [2, 3, 0.5, 0.25], [0.5, 0.25, 2, 3]][["columns", "two", "turned"].index(name)])
+    entries = torch.from_numpy(encoded(own, row))
+    assert torch.allclose(net(entries), own(entries))
+    assert torch.allclose(net(entries).float(), called(module, own, row[None]), atol=1e-5)
+
+
+def test_lookups_in_onnx_that_are_not_read(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper
+
+    def refusal(rows: int, *before: Any) -> str:
+        nodes = [
+            *before, helper.make_node("Cast", ["code"], ["whole"], to=TensorProto.INT64),
+            helper.make_node("Gather", ["weight", "whole"], ["rows"]), helper.make_node("Relu", ["rows"], ["y"]),
+        ]  # fmt: skip
+        held = [
+            numpy_helper.from_array(np.ones((rows, 2), np.float32), "weight"),
+            numpy_helper.from_array(np.array(1), "one"), numpy_helper.from_array(np.float32(2), "two"),
+        ]  # fmt: skip
+        ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 2]) for n in ("x", "y")]
+        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], held)
+        onnx.save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "a.onnx"
+        )
+        with pytest.raises((UnsupportedError, InputError)) as caught:
+            er.load(tmp_path / "a.onnx")
+        return str(caught.value)
+
+    column = helper.make_node("Gather", ["x", "one"], ["column"], axis=1)
+    assert "1,025 rows for the codes" in refusal(1025, helper.make_node("Gather", ["x", "one"], ["code"], axis=1))
+    assert "a conversion to int64" in refusal(3, column, helper.make_node("Mul", ["column", "two"], ["code"]))
+    first = helper.make_node("Gather", ["x", "one"], ["code"], axis=0)  # of the batch, not of the columns
+    assert "Gather" in refusal(3, first)

@@ -192,7 +192,7 @@ class Held:
         """The value, `b x *shape`, in type `kind`, where the module's columns are these, `b x n`."""
         shifts = torch.tensor([float(source.shift) for source in self.sources], dtype=columns.dtype)
         found = columns[:, [source.column for source in self.sources]] + shifts
-        return found.reshape(-1, *self.shape).to(kind)
+        return found.reshape(len(columns), *self.shape).to(kind)
 
 
 # --- operations

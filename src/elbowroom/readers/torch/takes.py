@@ -44,7 +44,7 @@ class Takes:
     def split(self, columns: Tensor, kind: torch.dtype) -> tuple[Tensor, ...]:
         """The inputs of a module whose real numbers are of type `kind`, from its columns, `b x n`."""
         return tuple(
-            columns[:, place].reshape(-1, *shape).to(kind if own.is_floating_point else own)
+            columns[:, place].reshape(len(columns), *shape).to(kind if own.is_floating_point else own)
             for place, shape, own in zip(self.places, self.shapes, self.kinds)
         )
 
