@@ -19,6 +19,7 @@ import elbowroom as er
 from commands import good
 from elbowroom.claim.categories import Categories
 from elbowroom.errors import DataWarning, InputError, UnsupportedError
+from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
 from elbowroom.readers.torch.modules import read_module
 from torch_support import Calls
@@ -319,6 +320,13 @@ def test_saved_and_read_again(tmp_path: Path) -> None:
     saved = er.load(tmp_path / "net.pt2", features=["age", "job", "pay", "town"])
     assert saved.about.table.names == ("age", "job", "pay", "town")
     x = torch.tensor([[0.5, 2, 0.25, 3], [0.5, 0, 0.25, 1]])
+    batch = torch.export.Dim("b")
+    given = torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 2)
+    torch.manual_seed(0)
+    program = torch.export.export(Two().eval(), given, dynamic_shapes=({0: batch}, {0: batch}))
+    torch.export.save(program, tmp_path / "two.pt2")
+    two = er.load(tmp_path / "two.pt2")
+    assert two.about.table == net.about.table and network_hash(two) == network_hash(net)
     for certs in (er.certify(saved, x), er.certify(er.load(module, input_shape=(4,)), x)):
         assert certs.status == ("certified", "certified")
 

@@ -62,6 +62,11 @@ class Entries:
         own = "; codes of columns that share an embedding by offsets are those before the next offset"
         return (f"{', '.join(coded[:_SHOWN])}{more} {verb}: regions hold sets of them{own if restricted else ''}",)
 
+    def words(self) -> str:
+        """What the module is given when it is compared, beside numbers."""
+        given = ", ".join(f"{name} as {_name(kind)}" for name, kind in zip(self.takes.names, self.takes.kinds))
+        return f"{', with every code of each column' if self.levels else ''} (given {given})"
+
     # --- from entries to the module's inputs
 
     def columns(self, x: Tensor) -> Tensor:

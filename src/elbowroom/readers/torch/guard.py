@@ -97,7 +97,7 @@ class TorchGuard:
             raise UnsupportedError(difference)
         sizes = "1, 2 and 3" if self.batch is None else str(self.batch)
         scales = f"{', '.join(f'{s:g}' for s in compare.SCALES[:-1])} and {compare.SCALES[-1]:g}"
-        codes = ", with every code of each column" if self.read.entries is not None and self.read.entries.levels else ""
+        codes = "" if self.read.entries is None else self.read.entries.words()
         shares = " and ".join(f"{share:.1g} in {kind}" for kind, share in found.largest.items())
         said = [
             f"compared with {self.what} in batches of {sizes} at inputs of sizes {scales}{codes}: "

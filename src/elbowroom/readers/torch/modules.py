@@ -15,6 +15,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -135,6 +136,15 @@ def _parameters(module: nn.Module, count: int) -> list[str]:
     return [*names, *(f"input{k}" for k in range(len(names), count))]
 
 
+def _free_batch(module: nn.Module, count: int) -> tuple[Any, ...]:
+    """For torch.export: the first axis of all inputs has the same size, whichever."""
+    first = {0: torch.export.Dim("batch")}
+    kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
+    named = kinds.index(inspect.Parameter.VAR_POSITIONAL) if inspect.Parameter.VAR_POSITIONAL in kinds else count
+    rest = (first,) * (count - named)
+    return (*(first,) * min(named, count), *((rest,) if rest else ()))
+
+
 def _refuse_max_norm(module: nn.Module) -> None:
     for path, part in module.named_modules():
         if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.max_norm is not None:
@@ -206,8 +216,7 @@ def _run(module: nn.Module, given: tuple[Tensor, ...]) -> None:
 
 def _export(module: nn.Module, given: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
     try:
-        size = torch.export.Dim("batch")
-        batch = tuple({0: size} for _ in given)
+        batch = _free_batch(module, len(given))
         with DEFAULT_DTYPE.released():
             program: torch.export.ExportedProgram = torch.export.export(
                 module, given, dynamic_shapes=batch, strict=False
