@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from elbowroom.claim.categories import Categories
 from elbowroom.errors import DataWarning, InputError, UnsupportedError
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
+from elbowroom.readers.torch.entries import Entries
 from elbowroom.readers.torch.modules import read_module
+from elbowroom.readers.torch.tracks import Source, Tracks
 from torch_support import Calls
 
 
@@ -262,6 +265,8 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], Any, str]] = {
     "one shape": (Two, (4,), "takes 2 inputs \\(codes, numbers\\); give the shape of each"),
     "mixed batch": (lambda: simple(lambda x: x[:, 0].long().flip(0)), (2,), "looks up codes"),
     "next row": (lambda: simple(lambda x: torch.cat([x[1:, 0], x[:1, 0]]).long()), (2,), "batch|looks up|torch.export"),
+    "rolled batch": (lambda: simple(lambda x: torch.cat([x[2:], x[:2]])[:, 0].long()), (2,), "batch|looks up codes"),
+    "first rows": (lambda: simple(lambda x: x[:2, 0].long()), (2,), "batch|looks up codes|torch.export|does not run"),
     "weights": (lambda: Calls(lambda m, x: F.embedding(x[:, 0].long(), m.w * x[0, 1]), w=torch.ones(3, 2)), (2,),
                 "computed|batch"),
 }  # fmt: skip
@@ -304,6 +309,28 @@ def test_every_level_is_compared() -> None:
 
     with pytest.raises(UnsupportedError, match="computes something else than its trace"):
         read_module(Sly(), (2,))
+
+
+@pytest.mark.parametrize("fault", ["rows", "columns", "shift"])
+def test_what_is_followed_wrongly_is_told(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faults planted in the reader."""
+    if fault == "rows":
+        own = Entries.rows
+        monkeypatch.setattr(Entries, "rows", lambda self, to, held, weight: own(self, to, held, weight.flip(0)))
+    elif fault == "columns":  # one next to it
+        own_slice = torch.ops.aten.select.int
+        kept = Tracks._keep
+
+        def keep(self: Tracks, node: Any, found: Any) -> None:
+            kept(self, node, found)
+            if node.target is own_slice and (sources := self.held.get(node)):
+                self.held[node] = tuple(replace(s, column=1) for s in sources)
+
+        monkeypatch.setattr(Tracks, "_keep", keep)
+    else:
+        monkeypatch.setattr(Source, "moved", lambda self, by: replace(self, shift=self.shift))
+    with pytest.raises(UnsupportedError, match="misread"):
+        read_module(CASES["offsets" if fault == "shift" else "columns"][0](), (3,) if fault == "shift" else (4,))
 
 
 def test_saved_and_read_again(tmp_path: Path) -> None:

@@ -193,6 +193,15 @@ class Held:
     sources: tuple[Source, ...]
     shape: Shape
 
+    @property
+    def kept(self) -> Tensor:
+        """Which places hold codes, or numbers that were not rounded on their way; flat."""
+        coded = self.entries.levels
+        return torch.tensor(
+            [s.column in coded or all(kind.is_floating_point for kind in s.kinds) for s in self.sources],
+            dtype=torch.bool,
+        )
+
     def columns(self, columns: Tensor, kind: torch.dtype) -> Tensor:
         """The value, `b x *shape`, in type `kind`, where the module's columns are these, `b x n`."""
         shifts = torch.tensor([float(source.shift) for source in self.sources], dtype=columns.dtype)

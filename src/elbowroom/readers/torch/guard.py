@@ -29,7 +29,7 @@ from elbowroom.readers.reading import first_line, is_half
 from elbowroom.readers.torch.entries import Held
 from elbowroom.readers.torch.float64 import InFloat64, in_float64
 from elbowroom.readers.torch.step import At
-from elbowroom.readers.torch.trace import BATCH, Translation, place
+from elbowroom.readers.torch.trace import BATCH, PIECES, Translation, place
 
 _PASSES = 5  # of every input through the network, its trace, and what measures them
 
@@ -280,10 +280,12 @@ class _NodeByNode:
                 self.known[node] = self._read(value, node.meta["val"])
             elif isinstance(value, Held):
                 self.known[node] = value.columns(self.columns, _wide(node.meta["val"].dtype))
+                if node.op == "call_function":
+                    self._must_hold(node, value)
             elif isinstance(value, tuple):
                 self.known[node] = tuple(map(self._read, value, node.meta["val"]))
             else:
-                self.known[node] = self._computed(node) if value is BATCH else value  # a constant, or `PIECES`
+                self.known[node] = self._computed(node) if value is BATCH or value is PIECES else value  # a constant
             if node in self.read.made:
                 found, expected = self.known[node], self._computed(node)
                 several = isinstance(value, tuple)
@@ -293,6 +295,14 @@ class _NodeByNode:
                     if own is not None:
                         self._must_be_same(node, own, result, self.sizes[at.number].reshape(own.shape))
         return self.sizes[self.read.output].flatten(1)
+
+    def _must_hold(self, node: fx.Node, value: Held) -> None:
+        """Raises where columns were followed wrongly. What was rounded on its way, and is no code, is not in use."""
+        kept = value.kept.reshape(self.known[node].shape[1:])
+        found, expected = self.known[node].double(), self._computed(node)
+        if found.shape == expected.shape:
+            found, expected = found[:, kept], expected[:, kept].double()
+        self._must_be_same(node, found, expected, found.abs())
 
     def _read(self, at: At | None, like: Any) -> Tensor | None:
         """In torch's shape, which may have an axis less, and as views need it."""

@@ -1,12 +1,14 @@
 """Follows the columns of a module's inputs through what only moves them about, to the embeddings that look them up.
 
 What moves columns is run on their numbers in place of their values, so that there is no second account of slices and
-axes here. Two inputs of a batch are followed, by numbers far apart: what mixes them is not followed.
+axes here. Two inputs of a batch are followed, by numbers far apart: what mixes them is not followed, nor what takes
+pieces of the batch, which two inputs need not show.
 """
 
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +30,13 @@ _MOVES = {
     aten.transpose.int, aten.slice.Tensor, aten.select.int, aten.split.Tensor, aten.split_with_sizes.default,
     aten.chunk.default, aten.unbind.int, aten.index_select.default, aten.index.Tensor, aten.flip.default,
     aten.cat.default, aten.stack.default, operator.getitem,
+}  # fmt: skip
+_JOINS = {aten.cat.default, aten.stack.default}
+# Where operations on pieces of an axis have its number among their arguments.
+_ALONG: dict[Any, int] = {
+    aten.cat.default: 1, aten.stack.default: 1, aten.slice.Tensor: 1, aten.select.int: 1, aten.split.Tensor: 2,
+    aten.split_with_sizes.default: 2, aten.chunk.default: 2, aten.unbind.int: 1, aten.index_select.default: 1,
+    aten.flip.default: 1,
 }  # fmt: skip
 _CASTS = {aten._to_copy.default, aten.type_as.default}
 _ROUNDS = {aten.round.default, aten.floor.default, aten.ceil.default, aten.trunc.default}
@@ -69,6 +78,7 @@ class Tracks:
         self.levels: dict[int, tuple[int, int]] = {}
         self.refused: dict[fx.Node, str] = {}
         self.restricted = False
+        self._batch = str(next(iter(columns)).meta["val"].shape[0])
         self._sources: list[Source] = []
         self._numbers: dict[Source, int] = {}
         self._known: dict[fx.Node, Any] = {n: t for n, t in constants.items() if not t.is_floating_point()}
@@ -104,7 +114,11 @@ class Tracks:
             if not given:
                 return
             if node.target in _MOVES:
-                self._keep(node, node.target(*args, **kwargs))  # type: ignore[operator]
+                if _leaves_batch(node):
+                    found = node.target(*args, **kwargs)  # type: ignore[operator]
+                    if node.target in _JOINS:  # which may be of several types
+                        found = self._changed(found, lambda s: replace(s, kinds=s.kinds | {node.meta["val"].dtype}))
+                    self._keep(node, found)
             elif node.target in _CASTS or (node.target in _ROUNDS and len(args) == 1):
                 kind = torch.int64 if node.target in _ROUNDS else node.meta["val"].dtype
                 self._keep(node, self._changed(args[0], lambda s: replace(s, kinds=s.kinds | {kind})))
@@ -118,7 +132,7 @@ class Tracks:
         shapes = node.meta["val"] if several else [node.meta["val"]]
         for one, like in zip(found if several else [found], shapes, strict=True):
             apart = one.dim() > 0 and len(one) == 2 and bool((one[1] == one[0] + _FAR).all())
-            if not apart or tuple(one.shape[1:]) != tuple(like.shape[1:]):
+            if not apart or tuple(one.shape[1:]) != tuple(like.shape[1:]) or str(like.shape[0]) != self._batch:
                 return
         self._known[node] = found
         self.held[node] = None if several else tuple(self._sources[k] for k in found[0].flatten().tolist())
@@ -165,6 +179,28 @@ class Tracks:
             if high - low >= MOST_LEVELS:
                 refuse(f"has {high - low + 1:,} rows for the codes of a column, and at most {MOST_LEVELS:,} are read")
         self.levels = found
+
+
+def _leaves_batch(node: fx.Node) -> bool:
+    """Whether an operation that moves values takes all of the batch, by its arguments."""
+    if node.target is aten.index.Tensor:
+        indices: Any = node.args[1]
+        return indices[0] is None
+    if node.target not in _ALONG:
+        return True
+    if set(node.kwargs) - {"memory_format"}:
+        return False
+    place, first = _ALONG[node.target], node.args[0]
+    rank = (first if isinstance(first, fx.Node) else first[0]).meta["val"].dim()  # type: ignore[index,union-attr]
+    rank += node.target is aten.stack.default
+    along: Any = node.args[place] if len(node.args) > place else 0
+    dims = along if isinstance(along, list | tuple) else [along]
+    if all(int(dim) % rank != 0 for dim in dims):
+        return True
+    given: list[Any] = [*node.args[2:5], None, None, None]
+    start, end, step = given[:3]
+    whole = start in (None, 0) and (end is None or (isinstance(end, int) and end >= sys.maxsize)) and step in (None, 1)
+    return node.target is aten.slice.Tensor and whole
 
 
 def _rows(node: fx.Node, embeds: bool) -> int | None:
