@@ -22,6 +22,7 @@ from elbowroom.claim.categories import Categories
 from elbowroom.errors import DataWarning, InputError, UnsupportedError
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
+from elbowroom.network.table import Column, Table
 from elbowroom.readers.torch.entries import Entries
 from elbowroom.readers.torch.modules import read_module
 from elbowroom.readers.torch.tracks import Source, Tracks
@@ -341,6 +342,9 @@ def test_saved_and_read_again(tmp_path: Path) -> None:
     again = er.load(path)
     assert again.about.table == net.about.table
     assert again.about.table.inputs == {"codes": 2, "numbers": 2}
+    for inputs in (["a", "b", "a"], ["a", "", "b"]):  # would be put together in another order
+        with pytest.raises(InputError, match="side by side"):
+            Table(tuple(Column(f"x{k}", input=name) for k, name in enumerate(inputs)))
     module = CASES["columns"][0]().eval()
     program = torch.export.export(module, (torch.zeros(2, 4),), dynamic_shapes=({0: torch.export.Dim("b")},))
     torch.export.save(program, tmp_path / "net.pt2")

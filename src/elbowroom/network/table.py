@@ -95,6 +95,9 @@ class Table:
         twice = {name for name, times in Counter(column.name for column in self.columns).items() if times > 1}
         if twice:
             raise InputError(f"the column {min(twice)!r} is there twice")
+        runs = [name for name, _ in itertools.groupby(column.input for column in self.columns)]
+        if len(set(runs)) != len(runs) or (len(runs) > 1 and "" in runs):
+            raise InputError("the columns of one of several inputs must stand side by side, and all be of some")
 
     @property
     def names(self) -> tuple[str, ...]:
