@@ -6,7 +6,7 @@ Series with text as its index) counts as well. None of them needs to be installe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from elbowroom.errors import InputError, warn
 from elbowroom.network.graph import Network
 from elbowroom.network.table import Table
 
-_BY_PLACE = (
+BY_PLACE = (
     "the network does not name its features, so the columns of {} are taken in the order they stand in; name them with "
     "er.load(..., features=...), or give an array"
 )
@@ -42,7 +42,9 @@ class Taken:
 def inputs_of(net: Network, value: Any, name: str, points: bool = True) -> Taken:
     """Inputs as a network takes them: frames by the names of their columns, and the values of a table by its codes.
 
-    A tensor always holds the network's own entries. Frames whose columns are only counted, 0 to n - 1, have no names,
+    A tensor holds the network's own entries; or, where there are other than as many of these as the table has columns,
+    rows of as many columns. A model that takes several tensors is given a tuple of them, or a mapping from their names.
+    Frames whose columns are only counted, 0 to n - 1, have no names,
     and are taken as arrays are. `points`: whether entries of categories must be codes of some, as those of corners
     need not.
     """
@@ -50,7 +52,8 @@ def inputs_of(net: Network, value: Any, name: str, points: bool = True) -> Taken
     if table is None:
         found = by_name(net, value, name)
         return Taken(found, of_table=found is not value)
-    if isinstance(value, Tensor) or (_is_numbers(value) and np.shape(value)[-1] == table.width != len(table.columns)):
+    value = _side_by_side(table, value, name)
+    if _is_entries(table, value):
         return _entries(table, value) if points else Taken(value, of_table=True)
     columns = _raw_columns(table, value, name)
     found = encode(table, columns)
@@ -97,10 +100,11 @@ def _entries(table: Table, value: Any) -> Taken:
 
 def _raw_columns(table: Table, value: Any, name: str) -> list[Any]:
     """The values of every column of the table, `b` each, of a frame, a row of one, or an array."""
-    found = _names_of(value)
+    found = names_of(value)
     if found is None:
         try:
-            array = value if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
+            array = value.detach().cpu().double().numpy() if isinstance(value, Tensor) else value
+            array = array if isinstance(array, np.ndarray) else np.asarray(array, dtype=object)
         except ValueError:
             raise InputError(f"{name}: rows of one length are needed") from None
         array = array[None] if array.ndim == 1 else array
@@ -124,7 +128,7 @@ def by_name(net: Network, value: Any, name: str) -> Any:
     """Numbers of a frame, or a row of one, as an array with the network's features in the network's order; others as
     they are. Of a network that takes rows of a table, columns are the table's, and one of categories has its number
     for all its entries."""
-    found = _names_of(value)
+    found = names_of(value)
     if found is None or not isinstance(net, Network):
         return value
     known, table = net.about.features, net.about.table
@@ -140,7 +144,7 @@ def by_name(net: Network, value: Any, name: str) -> Any:
     elif len(set(found)) != len(found):
         raise InputError(f"{name}: there are columns of the same name among {few(found)}")
     else:
-        warn(_BY_PLACE.format(name))
+        warn(BY_PLACE.format(name))
     if getattr(value, "ndim", 2) == 1:
         array = _numbers(np.asarray(value)[list(order)], name)
     else:
@@ -152,7 +156,7 @@ def by_name(net: Network, value: Any, name: str) -> Any:
     return array.reshape(*batch, *net.input_shape) if array.shape[-1] == net.n_inputs else array
 
 
-def _names_of(value: Any) -> Names | None:
+def names_of(value: Any) -> Names | None:
     """The names of a frame's columns, or of a row's entries; None where there are none."""
     if isinstance(value, np.ndarray | str) or not hasattr(type(value), "__getitem__"):
         return None
@@ -185,8 +189,36 @@ def _numbers(column: Any, where: str) -> np.ndarray:
     return array
 
 
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.ndim in (1, 2)
+def _is_entries(table: Table, value: Any) -> bool:
+    """Whether these are numbers that stand for the network's own entries, not for values of a table's columns. Never
+    both: where there are as many of these as of those, an array holds values; a tensor entries."""
+    last = np.shape(value)[-1:] if isinstance(value, Tensor | np.ndarray) else ()
+    if isinstance(value, Tensor):
+        return value.dim() not in (1, 2) or last != (len(table.columns),) or last == (table.width,)
+    is_numbers = isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.ndim in (1, 2)
+    return is_numbers and last == (table.width,) != (len(table.columns),)
 
 
-__all__ = ["Taken", "by_name", "inputs_of"]
+def _side_by_side(table: Table, value: Any, name: str) -> Any:
+    """The inputs of a model that takes several, `b x k` or `b` each, as one array of all their columns; others as they
+    are."""
+    wanted = table.inputs
+    if not wanted or not isinstance(value, tuple | Mapping):
+        return value
+    told = ", ".join(f"{key!r} of {count}" for key, count in wanted.items())
+    if isinstance(value, Mapping) and set(value) != set(wanted):
+        raise InputError(f"{name}: the model takes {told} columns; got {few([str(key) for key in value])}")
+    given = [value[key] for key in wanted] if isinstance(value, Mapping) else list(value)
+    arrays = [one.detach().cpu().double().numpy() if isinstance(one, Tensor) else np.asarray(one) for one in given]
+    arrays = [one[:, None] if one.ndim == 1 else one for one in arrays]
+    shapes = [one.shape for one in arrays]
+    if any(len(shape) != 2 for shape in shapes) or [shape[1] for shape in shapes] != list(wanted.values()):
+        raise InputError(
+            f"{name}: the model takes {told} columns, in this order; got arrays of shapes {', '.join(map(str, shapes))}"
+        )
+    if len({shape[0] for shape in shapes}) != 1:
+        raise InputError(f"{name}: as many rows in each input are needed; got {', '.join(map(str, shapes))}")
+    return np.concatenate(arrays, axis=1)
+
+
+__all__ = ["BY_PLACE", "Taken", "by_name", "inputs_of", "names_of"]

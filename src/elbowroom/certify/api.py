@@ -80,8 +80,9 @@ def certify(
             that of `x`).
         x: The inputs, `b x *input_shape` (or one input), in the units the network was loaded for; or a data frame,
             whose columns are matched by name with the network's features. Of a network that takes rows of a table,
-            rows of raw values; a tensor holds the network's own entries. Rows that cannot be taken get the status
-            "error", and a message that names column and value.
+            rows of raw values; a tensor holds the network's own entries, or a value for each column. Of a module that
+            takes several tensors, a tuple of them or a mapping from their names. Rows that cannot be taken get the
+            status "error", and a message that names column and value.
         labels: The decisions to certify, as numbers of outputs or names of classes; default, what the network decides.
         region: The shape, `Box()` by default.
         spec: Something other than "the label stays".

@@ -29,7 +29,7 @@ class Column:
     `levels`: the categories, None for a column of numbers. `codes`: the numbers that stand for each of them, all of
     one length. `unknown`: those of a value that is none of the levels; None where it is refused. `missing`: what is
     taken where a value is missing, a number or one of the levels; NaN where a row without it is refused. `unit`: of
-    numbers, for people.
+    numbers, for people. `input`: of a model that takes several tensors, what the one is called that it is a column of.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Column:
     unknown: Code | None = None
     missing: Level = math.nan
     unit: str = ""
+    input: str = ""
 
     def __post_init__(self) -> None:
         where = f"the column {self.name!r}"
@@ -94,6 +95,9 @@ class Table:
         twice = {name for name, times in Counter(column.name for column in self.columns).items() if times > 1}
         if twice:
             raise InputError(f"the column {min(twice)!r} is there twice")
+        runs = [name for name, _ in itertools.groupby(column.input for column in self.columns)]
+        if len(set(runs)) != len(runs) or (len(runs) > 1 and "" in runs):
+            raise InputError("the columns of one of several inputs must stand side by side, and all be of some")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,6 +117,11 @@ class Table:
         """Which entries are of each column."""
         ends = np.cumsum([0, *(column.width for column in self.columns)]).tolist()
         return tuple(slice(a, b) for a, b in itertools.pairwise(ends))
+
+    @property
+    def inputs(self) -> dict[str, int]:
+        """Of a model that takes several tensors: what each is called, in order, and how many columns it has."""
+        return dict(Counter(column.input for column in self.columns if column.input))
 
     @property
     def moves(self) -> np.ndarray:

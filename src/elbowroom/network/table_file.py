@@ -10,6 +10,7 @@ from elbowroom.network.table import Column, Level, Table
 
 _MOST = 1 << 20  # numbers in all codes of a column; more is taken for a damaged file
 _FIELDS = ("name", "levels", "codes", "unknown", "missing", "unit")
+_INPUT = "input"  # written where there is one
 
 
 def written_table(table: Table | None) -> list[dict[str, Any]] | None:
@@ -24,6 +25,7 @@ def written_table(table: Table | None) -> list[dict[str, Any]] | None:
             "unknown": None if column.unknown is None else list(column.unknown),
             "missing": [] if isinstance(column.missing, float) and math.isnan(column.missing) else [column.missing],
             "unit": column.unit,
+            **({_INPUT: column.input} if column.input else {}),
         }
         for column in table.columns
     ]
@@ -38,18 +40,18 @@ def read_table(found: list[Any], where: str) -> Table:
 
 
 def _column(found: Any, where: str) -> Column:
-    if not isinstance(found, dict) or set(found) != set(_FIELDS):
+    if not isinstance(found, dict) or set(found) - {_INPUT} != set(_FIELDS):
         raise InputError(f"{where} must be an object with {', '.join(_FIELDS)}")
-    for name in ("name", "unit"):
-        if not isinstance(found[name], str) or not found[name].isprintable():
-            raise InputError(f"{where}: {name} must be a printable text, got {found[name]!r:.80}")
+    for name in ("name", "unit", _INPUT):
+        if not isinstance(text := found.get(name, ""), str) or not text.isprintable():
+            raise InputError(f"{where}: {name} must be a printable text, got {text!r:.80}")
     levels = None if found["levels"] is None else tuple(_level(v, where) for v in _list(found["levels"], where))
     codes = tuple(_code(code, where) for code in _list(found["codes"], where))
     if sum(map(len, codes)) > _MOST:
         raise InputError(f"{where}: the codes hold more than {_MOST} numbers")
     missing = [_level(v, where) for v in _list(found["missing"], where)] or [math.nan]
     unknown = None if found["unknown"] is None else _code(found["unknown"], where)
-    return Column(found["name"], levels, codes, unknown, missing[0], found["unit"])
+    return Column(found["name"], levels, codes, unknown, missing[0], found["unit"], found.get(_INPUT, ""))
 
 
 def _list(found: Any, where: str) -> list[Any]:

@@ -115,6 +115,13 @@ def shape_of(shape: Any) -> Shape:
     return tuple(int(n) for n in shape)
 
 
+def shapes_of(shape: Any) -> tuple[Shape, ...]:
+    """The shapes of several inputs; none where this is one shape. An input of one number each has the shape ()."""
+    if not isinstance(shape, Sequence) or not shape or not all(isinstance(one, Sequence) for one in shape):
+        return ()
+    return tuple(shape_of(one) if len(one) else () for one in shape)
+
+
 def _constant(name: str, value: Any, shape: Shape, channels: str | None, dtype: torch.dtype) -> Tensor:
     try:
         constant = tensor_of(value).detach().to(dtype)
@@ -136,4 +143,4 @@ def _constant(name: str, value: Any, shape: Shape, channels: str | None, dtype: 
     return constant
 
 
-__all__ = ["channels_for", "prepare", "reading_notes", "shape_of", "turned_names"]
+__all__ = ["channels_for", "prepare", "reading_notes", "shape_of", "shapes_of", "turned_names"]

@@ -12,6 +12,7 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from elbowroom.arguments.axes import moved_first, moved_last
-from elbowroom.arguments.names import Names, class_names
+from elbowroom.arguments.names import Names, class_names, printable
 from elbowroom.errors import InputError, ShapeError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network import operations as ops
@@ -27,7 +28,7 @@ from elbowroom.network.file import SUFFIX, load_network
 from elbowroom.network.graph import About, Graph, Network, Origin, Source
 from elbowroom.network.operations import Shape
 from elbowroom.readers.columns import refuse_in_front, with_names
-from elbowroom.readers.front import channels_for, prepare, reading_notes, shape_of, turned_names
+from elbowroom.readers.front import channels_for, prepare, reading_notes, shape_of, shapes_of, turned_names
 from elbowroom.readers.two_classes import thresholded, two_classes
 
 TASKS = ("classification", "regression")
@@ -40,7 +41,7 @@ _PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib")
 @in_own_modes
 def load(
     model: Any,
-    input_shape: Sequence[int] | None = None,
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | None = None,
     mean: Any = None,
     std: Any = None,
     decision: str | None = None,
@@ -69,7 +70,7 @@ def load(
             called with inputs of this shape (transposed for `layout` "NHWC"). By default the model's own shape. A model
             may take another shape of the same size that has the same axes: rows for images or images for rows, read in
             row-major order, and axes of size 1 more or less. Never across an order of axes: flatten inputs first if
-            that is meant.
+            that is meant. Of a module that takes several tensors, the shape of each, such as `((2,), (3,))`.
         mean: What is subtracted, see above.
         std: What is divided by, see above.
         decision: "max" where the largest output decides, "min" where the smallest does. By default "max", or the
@@ -92,6 +93,10 @@ def load(
         trust_pickle: Read also files that run code when they are read (`.pt`, `.pth`, `.pkl`, `.joblib`): only from
             people you trust.
 
+    Columns of a module's inputs that an `Embedding` looks up are codes of categories: the network then takes rows of a
+    table (`network.about.table`), and so it does where a module takes several tensors. Inputs are given as the module
+    takes them: rows of its columns, or a tuple or mapping of its tensors.
+
     Returns:
         The network, compared with the model at a few inputs.
 
@@ -103,13 +108,14 @@ def load(
     Example:
         >>> net = er.load("model.onnx", input_shape=(1, 28, 28), mean=0.5, std=0.5)
     """
-    shape = None if input_shape is None else shape_of(input_shape)
+    several = shapes_of(input_shape)
+    shape = None if input_shape is None or several else shape_of(input_shape)
     for name, value, known in (("layout", layout, LAYOUTS), ("task", task, TASKS)):
         if value is not None and value not in known:
             raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}")
     if layout == "NHWC" and shape is not None and len(shape) < 2:
         raise InputError(f"layout NHWC needs inputs with channels first, such as (3, 32, 32), got {shape}")
-    own, task = _read(model, shape, layout, task, trust_pickle)
+    own, task = _read(model, _Told(shape, several, layout, task, features, trust_pickle))
     if decision is None:
         decision = own.decision
     if task == "classification" and own.n_outputs == 1:
@@ -118,8 +124,8 @@ def load(
         own = two_classes(own)
     if threshold is not None:
         own = thresholded(own, threshold, decision)
-    if shape is None:
-        shape = _own_shape(own, layout)
+    given = several or shape
+    shape = _own_shape(own, layout, shape)
     if math.prod(shape) != own.n_inputs:
         raise ShapeError(f"inputs of shape {shape} do not fit the model, which takes {own.input_shape}")
     channels = channels_for(shape, own.input_shape, layout)
@@ -130,7 +136,7 @@ def load(
     if layout is None or channels is not None:
         notes += reading_notes(shape, own.input_shape, channels)
     options = {
-        "input_shape": shape, "mean": mean, "std": std, "decision": decision, "scale": scale, "layout": layout,
+        "input_shape": given or shape, "mean": mean, "std": std, "decision": decision, "scale": scale, "layout": layout,
         "task": task, "units": units, "threshold": threshold,
     }  # fmt: skip
     names = turned_names(own.about.features, shape, channels)
@@ -146,8 +152,31 @@ def load(
     return graph.network(graph.append(own, at), decision, about, _prepared_source(graph, at, own))
 
 
-def _own_shape(own: Network, layout: str | None) -> Shape:
-    """The model's shape of one input, as a user has it who gave none."""
+@dataclass(frozen=True)
+class _Told:
+    """What a reader is told: of `load`'s arguments those that it needs. `several`: a shape for each of several
+    inputs."""
+
+    shape: Shape | None
+    several: tuple[Shape, ...]
+    layout: str | None
+    task: str | None
+    features: Any
+    trust_pickle: bool
+
+    @property
+    def names(self) -> list[str] | None:
+        """Of columns, for a model that has none itself."""
+        listed = isinstance(self.features, Sequence) and not isinstance(self.features, str)
+        return list(printable(self.features)) if listed else None
+
+
+def _own_shape(own: Network, layout: str | None, given: Shape | None) -> Shape:
+    """The shape of one input: as given, else as a user has it who gave none. Of a table that is of its columns, which
+    take as many entries as they have codes."""
+    table = own.about.table
+    if given is not None and (table is None or given != (len(table.columns),)):
+        return given
     if layout != "NHWC":
         return own.input_shape
     if len(own.input_shape) < 2:
@@ -176,6 +205,8 @@ def _plain(value: Any) -> Any:
         return value.detach().tolist()  # numpy takes none with a gradient, none on a GPU, no bfloat16
     if isinstance(value, Mapping):
         return {str(name): str(unit) for name, unit in value.items()}
+    if isinstance(value, tuple) and value and isinstance(value[0], tuple):
+        return [list(shape) for shape in value]
     return value if isinstance(value, str) else np.asarray(value).tolist()
 
 
@@ -189,10 +220,15 @@ def _prepared_source(graph: Graph, at: int, own: Network) -> Source | None:
     return Source(lambda x: differs(prepare(x).reshape(-1, *own.input_shape)))
 
 
-def _read(
-    model: Any, shape: Shape | None, layout: str | None, task: str | None, trust_pickle: bool
-) -> tuple[Network, str | None]:
+def _read(model: Any, told: _Told) -> tuple[Network, str | None]:
     """The network of the model alone, in its own shape, and the task it is for."""
+    shape, task = told.shape, told.task
+    if isinstance(model, nn.Module) and told.several:
+        from elbowroom.readers.torch.modules import read_module
+
+        return read_module(model, told.several, task, told.names), task or "classification"
+    if told.several and not (isinstance(model, str | os.PathLike) and Path(model).suffix.lower() in _PICKLES):
+        raise InputError(f"input_shape: one shape is needed; several are for torch modules, got {told.several}")
     if isinstance(model, Network):
         return model, task
     if isinstance(model, nn.Module):
@@ -200,10 +236,10 @@ def _read(
 
         if shape is None:
             raise InputError("input_shape is needed to read a torch module, e.g. input_shape=(1, 28, 28)")
-        own = moved_last(shape) if layout == "NHWC" else shape
-        return read_module(model, own, task), task or "classification"
+        own = moved_last(shape) if told.layout == "NHWC" else shape
+        return read_module(model, own, task, told.names), task or "classification"
     if isinstance(model, str | os.PathLike):
-        return _read_file(Path(model), shape, layout, task, trust_pickle)
+        return _read_file(Path(model), told)
     if is_sklearn(model):
         from elbowroom.readers.sklearn.model import read_sklearn
 
@@ -214,10 +250,8 @@ def _read(
     )
 
 
-def _read_file(
-    path: Path, shape: Shape | None, layout: str | None, task: str | None, trust_pickle: bool
-) -> tuple[Network, str | None]:
-    suffix = path.suffix.lower()
+def _read_file(path: Path, told: _Told) -> tuple[Network, str | None]:
+    suffix, task = path.suffix.lower(), told.task
     if suffix not in (*_FILES, *_PICKLES):
         raise InputError(f"{path}: models are read from {', '.join(_FILES)} files, and by its name this is not one")
     if path.is_dir():
@@ -233,15 +267,15 @@ def _read_file(
     if suffix == ".pt2":
         from elbowroom.readers.torch.program import read_program
 
-        return read_program(path, task, trust_pickle), task or "classification"
-    if not trust_pickle:
+        return read_program(path, task, told.trust_pickle, told.names), task or "classification"
+    if not told.trust_pickle:
         raise InputError(
             f"{path} is a pickle, which can run any code when it is read. Export the model to ONNX (or .pt2), or, if "
             "you trust who made the file, say `trust_pickle=True`"
         )
     from elbowroom.readers.pickles import unpickle
 
-    return _read(unpickle(path), shape, layout, task, trust_pickle)
+    return _read(unpickle(path), told)
 
 
 def is_sklearn(model: Any) -> bool:

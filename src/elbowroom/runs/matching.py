@@ -52,8 +52,12 @@ def _columns(net: Network, data: Dataset, settings: Settings) -> tuple[Network, 
     net = _called(net, features=feature_names(None, data.features, net.n_inputs))
     if settings.feature_columns is not None:
         return net, data
-    note = f"the model does not name its features: the columns of {data.name} are taken in the order they stand in"
-    return net, dataclasses.replace(data, notes=(*data.notes, note))
+    return net, dataclasses.replace(data, notes=(*data.notes, by_place(data.name)))
+
+
+def by_place(data: str) -> str:
+    """A note."""
+    return f"the model does not name its features: the columns of {data} are taken in the order they stand in"
 
 
 def _labels(net: Network, data: Dataset, settings: Settings, known: Names | None) -> tuple[Dataset, Settings]:

@@ -15,6 +15,7 @@ from elbowroom.network.file import load_network
 from elbowroom.network.graph import Network
 from elbowroom.network.table import Table
 from elbowroom.readers.load import feature_names_of, load
+from elbowroom.runs.matching import by_place
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.stored import stored_settings
 
@@ -54,11 +55,22 @@ def opened(settings: Settings, run: Path | None = None) -> tuple[Network, Datase
         if first is not None and first.about.table is not None:  # which says what values of the data mean
             return first, _data(settings, first.about.table)
     data = _data(settings, feature_names_of(settings.model, settings.trust_pickle))
-    return _network(settings, data), data
+    net = _network(settings, data, units=None)  # of columns that may have no names yet
+    if net.about.table is None or data.features is None:
+        return net if settings.units is None else _network(settings, data), data
+    # A torch module with embeddings, whose columns have no names but those of the data.
+    net = _network(settings, data, features=data.features)
+    assert net.about.table is not None
+    again = _data(dataclasses.replace(settings, input_shape=None), net.about.table)
+    notes = () if settings.feature_columns is not None else (by_place(data.name),)
+    return net, dataclasses.replace(again, notes=(*again.notes, *notes))
 
 
 def _without_data(settings: Settings) -> Network | None:
-    """The network of a model that knows itself what it takes; None where data have to say so."""
+    """The network of a model that knows itself what it takes; None where data have to say so, as for a torch module,
+    which does not name its columns."""
+    if Path(str(settings.model)).suffix.lower() in (".pt2", ".pt", ".pth"):
+        return None
     try:
         return load(settings.model, **settings.reading(), trust_pickle=settings.trust_pickle)
     except InputError:  # also of what is wrong with the model, which is said when it is read again
@@ -76,10 +88,12 @@ def _data(settings: Settings, features: Sequence[str] | Table | None) -> Dataset
     )  # fmt: skip
 
 
-def _network(settings: Settings, data: Dataset) -> Network:
+def _network(settings: Settings, data: Dataset, **told: Any) -> Network:
+    """As the settings say, and `told` otherwise, for inputs of the data's shape."""
     try:
         return load(
-            settings.model, **{**settings.reading(), "input_shape": data.shape}, trust_pickle=settings.trust_pickle
-        )
+            settings.model, **{**settings.reading(), "input_shape": data.shape, **told},
+            trust_pickle=settings.trust_pickle,
+        )  # fmt: skip
     except ShapeError as error:  # of a shape that nobody may have given: it is the data's
         raise InputError(f"{data.name} does not fit {settings.model}: {error}") from None

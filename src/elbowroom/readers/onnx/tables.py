@@ -22,6 +22,7 @@ from elbowroom.readers.flow import NOTHING, Coding, Plan, Raw, level_of, refuse_
 from elbowroom.readers.onnx.ends import Outputs, described, dims_of
 from elbowroom.readers.onnx.file import FLOATS, INTEGERS, checked_size, read_tensor, type_name
 from elbowroom.readers.onnx.linear import Classifier, linear_classifier, linear_regressor
+from elbowroom.readers.onnx.lookups import Lookups, coding_of
 from elbowroom.readers.onnx.step import Place
 from elbowroom.readers.reading import RefusalError, refuse
 
@@ -58,11 +59,36 @@ def plain_model(model: ModelProto, folder: Path) -> Plain | None:
     ours = any(node.domain == ML and node.op_type in _OURS for node in model.graph.node)  # labels may be mapped, too
     used = {name for node in model.graph.node for name in node.input}
     inputs = [i for i in inputs if i.name in used]
+    ours = ours or _looks_up(model, folder, inputs)
     if not inputs or not (ours or len(inputs) > 1):
         return None
     if not ours and any((dims_of(i) or [0, 0])[1:] != [1] for i in inputs):
         return None  # several inputs that are no columns: the reader says so
     return _Writing(model, folder, inputs).plain
+
+
+def _looks_up(model: ModelProto, folder: Path, inputs: Sequence[ValueInfoProto]) -> bool:
+    """Whether it looks up codes that are columns of its inputs."""
+    columns = {}
+    for one in inputs:
+        dims = dims_of(one)
+        if dims is not None and len(dims) == 2 and isinstance(dims[1], int) and 0 < dims[1] <= _MOST_COLUMNS:
+            columns[one.name] = np.arange(dims[1])
+    found = Lookups(model.graph, columns, _Constants(model.graph, folder).get)
+    return any(found.looked_up(node) is not None for node in model.graph.node)
+
+
+class _Constants:
+    """A model's fixed values, by name: those that it holds, and those that stand as nodes in it."""
+
+    def __init__(self, graph: Any, folder: Path) -> None:
+        self.folder, self.held = folder, {t.name: t for t in graph.initializer}
+        for node in graph.node:
+            if node.op_type == "Constant" and not node.domain and (value := _attribute(node, "value")) is not None:
+                self.held[node.output[0]] = value
+
+    def get(self, name: str) -> np.ndarray | None:
+        return read_tensor(self.held[name], self.folder) if name in self.held else None
 
 
 @dataclass(frozen=True)
@@ -95,7 +121,7 @@ class _Writing:
 
     def __post_init__(self) -> None:
         self.graph = self.model.graph
-        self.held = {t.name: t for t in self.graph.initializer}
+        self.constants = _Constants(self.graph, self.folder)
         self.kinds = {i.name: i.type.tensor_type.elem_type for i in self.inputs}
         self.columns: list[tuple[str, int]] = []
         names: list[str] = []
@@ -110,6 +136,8 @@ class _Writing:
         self.plan = Plan(len(self.columns), None if single and len(names) > 1 else printable(names))
         if single and len(names) > 1:
             self.plan.names = tuple(names)
+        columns = {name: np.array([item.raw.column for item in items]) for name, items in self.values.items()}
+        self.lookups = Lookups(self.graph, columns, self.constants.get)
         outputs = Outputs(self.graph)
         self.ends = [o.name for o in outputs.read]
         for node in self._needed():
@@ -127,7 +155,8 @@ class _Writing:
         wanted, needed = set(self.ends), []
         for node in reversed(self.graph.node):
             if wanted & set(filter(None, node.output)):
-                wanted.update(node.input)
+                # What leads to codes that are looked up are columns.
+                wanted.update(node.input if self.lookups.looked_up(node) is None else node.input[:1])
                 needed.append(node)
         return needed[::-1]
 
@@ -145,6 +174,8 @@ class _Writing:
 
     def _node(self, node: NodeProto) -> None:
         raw = [self.values.get(name) for name in node.input]
+        if (codes := self.lookups.looked_up(node)) is not None:
+            return self._look_up(node, codes)
         if node.domain == ML and node.op_type == "Imputer":
             return self._imputer(node, raw[0])
         if raw and raw[0] is not None and self._moves(node, raw):
@@ -180,6 +211,8 @@ class _Writing:
                 moved = [item for items in raw for item in items or ()]
             case "Gather" if _attribute(node, "axis", 0) in (1, -1):
                 moved = self._chosen(node, first)
+            case "Slice" if (places := self.lookups.of(node.output[0])) is not None and places.ndim == 1:
+                moved = [next(item for item in first if item.raw.column == place) for place in places.tolist()]
             case "FeatureVectorizer" if all(items is not None for items in raw):
                 moved = [_Item(item.raw, _FLOAT) for items in raw for item in items or () if item.kind != _STRING]
                 if len(moved) != sum(_attribute(node, "inputdimensions", ())):
@@ -206,9 +239,8 @@ class _Writing:
         return [items[place] for place in flat]
 
     def _constant(self, name: str) -> np.ndarray:
-        if name not in self.held:
-            refuse("chooses columns by what it computes")
-        return read_tensor(self.held[name], self.folder)
+        found = self.constants.get(name)
+        return refuse("chooses columns by what it computes") if found is None else found
 
     def _imputer(self, node: NodeProto, items: list[_Item] | None) -> None:
         """What stands for missing values of columns; of numbers that were computed none may be missing."""
@@ -258,6 +290,27 @@ class _Writing:
             refuse("encodes texts of a column of numbers, or the reverse")
         self.plan.use(items[0].raw, coding, str(Place.of(node)))
         self.nodes.append(_Take(node.output[0], [items[0].raw.column]))
+
+    def _look_up(self, node: NodeProto, codes: np.ndarray) -> None:
+        """The rows that codes look up, as a product of their entries."""
+        from onnx import helper, numpy_helper
+
+        rows = self._constant(node.input[0])
+        coding, columns = coding_of(len(rows)), codes.flatten().tolist()
+        if codes.ndim > 1:
+            refuse("looks up codes in more than one axis")
+        for column in columns:
+            if self.kinds[self.columns[column][0]] not in (*FLOATS, *INTEGERS):
+                refuse("looks up what is no number")
+            self.plan.use(Raw(column), coding, str(Place.of(node)))
+        taken, out = f"{node.output[0]} codes", node.output[0]
+        self.nodes.append(_Take(taken, columns))
+        if codes.ndim:
+            shape = numpy_helper.from_array(np.array([-1, len(columns), len(rows)], np.int64), f"{taken} shape")
+            self.tensors.append(shape)
+            self.nodes.append(helper.make_node("Reshape", [taken, shape.name], [f"{taken} each"], name=f"{out} each"))
+            taken = f"{taken} each"
+        self.nodes.append(helper.make_node("MatMul", [taken, node.input[0]], [out], name=node.name))
 
     # --- the end
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.network import operations as ops
-from elbowroom.readers.torch import activations, arithmetic, pooling, shapes
+from elbowroom.readers.torch import activations, arithmetic, entries, pooling, shapes
 
 aten = torch.ops.aten
 
@@ -99,6 +99,8 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     aten.adaptive_max_pool1d.default: pooling.first(pooling.adaptive(ops.MaxPool)),
     aten.adaptive_max_pool2d.default: pooling.first(pooling.adaptive(ops.MaxPool)),
     aten.adaptive_max_pool3d.default: pooling.first(pooling.adaptive(ops.MaxPool)),
+    aten.embedding.default: entries.embedding,
+    aten.one_hot.default: entries.one_hot,
     aten.relu.default: activations.activation(ops.ReLU()),
     aten.sigmoid.default: activations.activation(ops.Sigmoid()),
     aten.tanh.default: activations.activation(ops.Tanh()),
@@ -130,6 +132,15 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
 # These take their shape from the trace, so a batch size among their arguments does no harm.
 TAKES_BATCH_SIZE = {shapes.reshape, shapes.expand}
 
+# These take codes as they stand, all others numbers.
+TAKES_CODES = (entries.embedding, entries.one_hot)
+
+# These may be given whole numbers that were computed: they move them about, or make real ones of them.
+TAKES_WHOLE = {
+    shapes.same, shapes.reshape, shapes.permute, shapes.transpose, shapes.slice_, shapes.select, shapes.cat,
+    shapes.pick, shapes.index,
+}  # fmt: skip
+
 # These give the same numbers in the same order.
 KEEPS_ORDER = (shapes.reshape, shapes.same)
 
@@ -140,9 +151,16 @@ SOFTMAX: dict[Any, Callable[..., Tensor]] = {
     aten._log_softmax.default: torch.log_softmax,
 }
 
+_BAG = "EmbeddingBag sums rows for codes of any number; use an Embedding for each column, and add its rows up"
+
 REASONS: dict[Any, str] = {
     aten.native_dropout.default: "drops values at random; use training=self.training",
     aten._native_batch_norm_legit.no_stats: "normalises by the statistics of the batch",
+    aten.embedding_renorm.default: "changes its weights as it looks them up (max_norm); train without it",
+    aten.embedding_bag.default: _BAG,
+    aten.embedding_bag.padding_idx: _BAG,
+    aten._embedding_bag.default: _BAG,
+    aten._embedding_bag_forward_only.default: _BAG,
 }
 
 # The names of ATen's operations that a trace may hold, whatever their overloads.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -36,17 +36,18 @@ def in_float64(function: Callable[..., Any], args: Any, kwargs: Any, own: torch.
 
 
 class InFloat64(TorchDispatchMode):
-    """While it is entered, whatever is computed from `x` (float64) is computed in float64.
+    """While it is entered, whatever is computed from `given` (float64, or whole numbers) is computed in float64.
 
     `own`: the type that the code is made for. A conversion to this type, or to one that has all of its numbers, is
     left out; one to a narrower type rounds. Operations on constants alone are left as they are.
     """
 
-    def __init__(self, x: Tensor, own: torch.dtype) -> None:
+    def __init__(self, given: Sequence[Tensor], own: torch.dtype) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch gives it no types
         self.own = own
         self.computed = WeakTensorKeyDictionary()
-        self.computed[x] = True
+        for x in given:
+            self.computed[x] = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tensors = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]

@@ -26,9 +26,10 @@ from elbowroom.network.graph import Network
 from elbowroom.readers import compare
 from elbowroom.readers.compare import EXACT, ONE_ROUNDED, OWN, ROUNDED, Tolerance
 from elbowroom.readers.reading import first_line, is_half
+from elbowroom.readers.torch.entries import Held
 from elbowroom.readers.torch.float64 import InFloat64, in_float64
 from elbowroom.readers.torch.step import At
-from elbowroom.readers.torch.trace import BATCH, Translation, place
+from elbowroom.readers.torch.trace import BATCH, PIECES, Translation, place
 
 _PASSES = 5  # of every input through the network, its trace, and what measures them
 
@@ -72,17 +73,19 @@ class _DifferenceError(Exception):
 class TorchGuard:
     """Compares `net` with `module`, of which `read` is the trace; all are kept, so nobody else may hold the module.
 
-    `call`: calls a module; `what`: what the module is called; `dtype`: of its inputs; `batch`: the only batch
-    size it is for, if any.
+    `call`: calls a module with its inputs; `what`: what it is called; `dtype`: of its real numbers; `batch`: the
+    only batch size it is for, if any.
     """
 
     def __init__(
-        self, net: Network, module: nn.Module, read: Translation, call: Callable[[nn.Module, Tensor], object],
+        self, net: Network, module: nn.Module, read: Translation, call: Callable[..., object],
         what: str, dtype: torch.dtype, batch: int | None,
     ) -> None:  # fmt: skip
         self.net, self.module, self.read, self.call = net, module, read, call
         self.what, self.dtype, self.batch = what, dtype, batch
         self.count = max(4, 1 if batch is None else batch + 1)  # of inputs at a time
+        entries = read.entries
+        self.tried = compare.inputs(net.input_shape, self.count) if entries is None else entries.tried(self.count)
         self.too_much = self._too_much()
 
     def compare(self) -> tuple[str, ...]:
@@ -90,14 +93,14 @@ class TorchGuard:
         if self.too_much is not None:
             return (f"not compared with {self.what}, here or at the inputs to certify: that {self.too_much}",)
         found = _Findings()
-        x = compare.inputs(self.net.input_shape, self.count)
-        if (difference := self._differs(x, found)) is not None:
+        if (difference := self._differs(self.tried, found)) is not None:
             raise UnsupportedError(difference)
         sizes = "1, 2 and 3" if self.batch is None else str(self.batch)
         scales = f"{', '.join(f'{s:g}' for s in compare.SCALES[:-1])} and {compare.SCALES[-1]:g}"
+        codes = "" if self.read.entries is None else self.read.entries.words()
         shares = " and ".join(f"{share:.1g} in {kind}" for kind, share in found.largest.items())
         said = [
-            f"compared with {self.what} in batches of {sizes} at inputs of sizes {scales}: "
+            f"compared with {self.what} in batches of {sizes} at inputs of sizes {scales}{codes}: "
             + (f"the largest difference, as a share of the largest number, is {shares}" if shares else "without result")
         ]
         if self.read.is_rounded:
@@ -108,12 +111,15 @@ class TorchGuard:
         """The same at inputs `b x *shape` (float64) of the network: what differs, in words."""
         if self.too_much is not None or len(x) == 0:
             return None
+        if self.read.entries is not None and (fault := self.read.entries.fault(x)) is not None:
+            return f"{self.what} takes no such input: {fault}"
         return self._differs(x, _Findings())
 
     def _too_much(self) -> str | None:
         """Why it would take too long to compare, or too much memory."""
         rows = sum(map(len, compare.batches(self.count, self.batch)))
-        if (_PASSES * self.count + 2 * rows) * compare.work(self.net.nodes) > compare.MOST_WORK:
+        times = -(-len(self.tried) // self.count)
+        if times * (_PASSES * self.count + 2 * rows) * compare.work(self.net.nodes) > compare.MOST_WORK:
             return f"would take more than {compare.MOST_WORK} multiplications"
         if self.count * sum(node.size for node in self.read.graph.nodes) > compare.MOST_NUMBERS:
             return f"would hold more than {compare.MOST_NUMBERS} numbers in memory"
@@ -144,19 +150,24 @@ class TorchGuard:
             return [own]
 
         def run(x: Tensor) -> Tensor:
-            with InFloat64(x, self.dtype):
-                return self._outputs(wide, x)
+            given = self._given(x, torch.float64)
+            with InFloat64(given, self.dtype):
+                return self._outputs(wide, given)
 
         return [_Way(torch.float64, run, tolerance), own]
 
     def _as_called(self, x: Tensor) -> Tensor:
         """As people call it: in its own type, with gradients recorded (a trace is made without)."""
         with torch.enable_grad():
-            return self._outputs(self.module, x.to(self.dtype)).detach()
+            return self._outputs(self.module, self._given(x, self.dtype)).detach()
 
-    def _outputs(self, module: nn.Module, x: Tensor) -> Tensor:
+    def _given(self, x: Tensor, kind: torch.dtype) -> tuple[Tensor, ...]:
+        """The module's own inputs, real numbers in type `kind`, from those of the network."""
+        return (x.to(kind),) if self.read.entries is None else self.read.entries.inputs(x, kind)
+
+    def _outputs(self, module: nn.Module, given: tuple[Tensor, ...]) -> Tensor:
         """`b x k`, in float64."""
-        y = self.call(module, x)
+        x, y = given[0], self.call(module, *given)
         if not isinstance(y, Tensor) or y.numel() != len(x) * self.net.n_outputs:
             shape = tuple(y.shape) if isinstance(y, Tensor) else None
             raise _DifferenceError(
@@ -259,6 +270,7 @@ class _NodeByNode:
             self.values.append(op(*inputs))
             self.sizes.append(compare.size(op, [self.sizes[j] for j in node.inputs], self.values[-1]))
         self.known: dict[fx.Node, Any] = {}
+        self.columns = rows if read.entries is None else read.entries.columns(rows)
 
     def compare(self) -> Tensor:
         """Raises where an operation was misread; the sizes of what the outputs were computed from, `b x k`."""
@@ -266,10 +278,14 @@ class _NodeByNode:
             value = self.read.values[node]
             if isinstance(value, At):
                 self.known[node] = self._read(value, node.meta["val"])
+            elif isinstance(value, Held):
+                self.known[node] = value.columns(self.columns, _wide(node.meta["val"].dtype))
+                if node.op == "call_function":
+                    self._must_hold(node, value)
             elif isinstance(value, tuple):
                 self.known[node] = tuple(map(self._read, value, node.meta["val"]))
             else:
-                self.known[node] = self._computed(node) if value is BATCH else value  # a constant
+                self.known[node] = self._computed(node) if value is BATCH or value is PIECES else value  # a constant
             if node in self.read.made:
                 found, expected = self.known[node], self._computed(node)
                 several = isinstance(value, tuple)
@@ -279,6 +295,14 @@ class _NodeByNode:
                     if own is not None:
                         self._must_be_same(node, own, result, self.sizes[at.number].reshape(own.shape))
         return self.sizes[self.read.output].flatten(1)
+
+    def _must_hold(self, node: fx.Node, value: Held) -> None:
+        """Raises where columns were followed wrongly. What was rounded on its way, and is no code, is not in use."""
+        kept = value.kept.reshape(self.known[node].shape[1:])
+        found, expected = self.known[node].double(), self._computed(node)
+        if found.shape == expected.shape:
+            found, expected = found[:, kept], expected[:, kept].double()
+        self._must_be_same(node, found, expected, found.abs())
 
     def _read(self, at: At | None, like: Any) -> Tensor | None:
         """In torch's shape, which may have an axis less, and as views need it."""
@@ -316,6 +340,10 @@ def _behind(softmax: Callable[..., Tensor], z: Tensor, sizes: Tensor) -> Tensor:
     p = torch.softmax(z, -1)
     both = sizes + torch.where(p > 0, p * sizes, 0.0).sum(-1, keepdim=True) + 1
     return torch.where(p > 0, p * both, 0.0) if softmax is torch.softmax else both
+
+
+def _wide(kind: torch.dtype) -> torch.dtype:
+    return torch.float64 if kind.is_floating_point else kind
 
 
 def _name(kind: torch.dtype) -> str:

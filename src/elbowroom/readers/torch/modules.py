@@ -12,8 +12,10 @@ import inspect
 import io
 import itertools
 import logging
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,13 +26,19 @@ from elbowroom.network.graph import About, Network, Origin, Source
 from elbowroom.network.operations import Shape
 from elbowroom.readers.reading import first_line
 from elbowroom.readers.torch.guard import TorchGuard
+from elbowroom.readers.torch.takes import Takes, ways_to_take
 from elbowroom.readers.torch.trace import Translation
 
 NOT_SCRIPT = "give the torch.nn.Module it was made from, or save that with torch.export.save or as ONNX"
 
 
-def read_module(module: nn.Module, shape: Shape, task: str | None = None) -> Network:
+def read_module(
+    module: nn.Module, shape: Shape | Sequence[Shape], task: str | None = None, names: Sequence[str] | None = None
+) -> Network:
     """The module as a network that takes inputs of shape `shape`, read in eval mode on a copy.
+
+    Of a module that takes several tensors, a shape for each. Where columns of them are codes that embeddings look up,
+    or there are several, the network takes rows of a table (`entries.py`); `names`: of its columns, where it is one.
 
     Python numbers in its code become constants rounded to the type they are used in, as torch does; in a module of
     half precision they stay as they are, and the network is the module in float64. A softmax over the classes at the
@@ -38,22 +46,39 @@ def read_module(module: nn.Module, shape: Shape, task: str | None = None) -> Net
     module (`guard.py`), which is kept in memory as `network.source`. Raises one `UnsupportedError` that names every
     operation without a bound here, or the first that differs, and `InputError` where `shape` does not fit.
     """
-    copied = _copy(module)
-    return trace(copied, shape, dtype_of(copied), task, "the module")
+    shapes: list[Shape] = [tuple(s) for s in shape if isinstance(s, Sequence)]
+    if not shapes:
+        shapes = [tuple(n for n in shape if isinstance(n, int))]
+    _refuse_max_norm(module)
+    copied = _copy(module, len(shapes))
+    dtype = dtype_of(copied)
+    return trace(copied, ways_to_take(_parameters(copied, len(shapes)), shapes, dtype), dtype, task, "the module",
+                 names=names)  # fmt: skip
 
 
 def trace(
-    module: nn.Module, shape: Shape, dtype: torch.dtype, task: str | None, what: str, batch: int | None = None
-) -> Network:
-    """The network of a module in eval mode that may be kept; `batch`: the only batch size that it is for, if any."""
-    x = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    module: nn.Module, ways: Iterable[Takes], dtype: torch.dtype, task: str | None, what: str,
+    batch: int | None = None, names: Sequence[str] | None = None,
+) -> Network:  # fmt: skip
+    """The network of a module in eval mode that may be kept. `ways`: how it may take inputs; the first in which it runs
+    is taken. `dtype`: of its real numbers; `batch`: the only batch size that it is for, if any; `names`: of columns."""
     with _quiet(), torch.no_grad():
-        _run(module, x)
-        read = Translation(_export(module, x), shape, task)
+        takes, program, fault = _traced(module, ways, dtype)
+        if names is not None and len(names) != takes.count:
+            names = None  # which is said where names are given
+        read = Translation(program, takes, dtype, task, names)
+        entries = read.entries
+        if fault is not None and (entries is None or not entries.levels):
+            raise fault
+        if entries is not None:
+            _must_be_rows(takes)
         guard = TorchGuard(read.graph.network(read.output), module, read, _call, what, dtype, batch)
         notes = read.notes if guard.too_much is None else (*read.notes, *guard.compare())
         cut = None if read.softmax is None else "the softmax"
-        about = About(notes=notes, origin=Origin("", compared=guard.compare()), cut=cut)
+        table = None if entries is None else entries.table
+        features = None if table is None else table.entries
+        compared = Origin("", compared=guard.compare())
+        about = About(features=features, notes=notes, origin=compared, cut=cut, table=table)
     return Network(guard.net.nodes, about=about, source=Source(guard.differs))
 
 
@@ -76,7 +101,8 @@ def _quiet() -> Iterator[None]:
             logging.disable(before)
 
 
-def _copy(module: nn.Module) -> nn.Module:
+def _copy(module: nn.Module, count: int) -> nn.Module:
+    """`count`: of the inputs that it is to be given."""
     module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     if isinstance(module, torch.jit.ScriptModule):
         raise UnsupportedError(f"{type(module).__name__} is TorchScript, which torch.export cannot trace; {NOT_SCRIPT}")
@@ -84,10 +110,12 @@ def _copy(module: nn.Module) -> nn.Module:
         module = module.module
     with contextlib.suppress(ValueError, TypeError):
         parameters = inspect.signature(module.forward).parameters.values()
-        n = sum(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
-        if n > 1:
+        needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if len(needed) > count:
+            told = ", ".join(p.name for p in needed)
             raise UnsupportedError(
-                f"{type(module).__name__}.forward takes {n} inputs; wrap it in a module that takes one tensor"
+                f"{type(module).__name__}.forward takes {len(needed)} inputs ({told}); give the shape of each, such as "
+                f"input_shape=({', '.join(['(3,)'] * len(needed))}), or wrap it in a module that takes one tensor"
             )
     if any(nn.parameter.is_lazy(t) for t in itertools.chain(module.parameters(), module.buffers())):
         raise InputError(f"{type(module).__name__} has lazy parameters without values; run it once first")
@@ -99,18 +127,81 @@ def _copy(module: nn.Module) -> nn.Module:
         ) from None
 
 
-def _call(module: nn.Module, x: Tensor) -> object:
+def _parameters(module: nn.Module, count: int) -> list[str]:
+    """What the first inputs of its forward are called."""
+    names: list[str] = []
+    with contextlib.suppress(ValueError, TypeError):
+        parameters = inspect.signature(module.forward).parameters.values()
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]
+    return [*names, *(f"input{k}" for k in range(len(names), count))]
+
+
+def _free_batch(module: nn.Module, count: int) -> tuple[Any, ...]:
+    """For torch.export: the first axis of all inputs has the same size, whichever."""
+    first = {0: torch.export.Dim("batch")}
+    kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
+    named = kinds.index(inspect.Parameter.VAR_POSITIONAL) if inspect.Parameter.VAR_POSITIONAL in kinds else count
+    rest = (first,) * (count - named)
+    return (*(first,) * min(named, count), *((rest,) if rest else ()))
+
+
+def _refuse_max_norm(module: nn.Module) -> None:
+    for path, part in module.named_modules():
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.max_norm is not None:
+            raise UnsupportedError(
+                f"the {type(part).__name__} {path!r} has max_norm={part.max_norm:g}, so that it changes its weights as "
+                "it looks them up, and the module is not a fixed function; scale the weights once and set max_norm to "
+                "None"
+            )
+
+
+def _must_be_rows(takes: Takes) -> None:
+    for name, shape in zip(takes.names, takes.shapes):
+        if len(shape) > 1:
+            raise UnsupportedError(
+                f"the input {name!r} has the shape {shape}: of modules with embeddings or with several inputs, each of "
+                f"them must be a row of columns, such as ({math.prod(shape)},)"
+            )
+
+
+def _call(module: nn.Module, *given: Tensor) -> object:
     with DEFAULT_DTYPE.released():  # of the tensors it makes itself
-        return module(x.clone())
+        return module(*(x.clone() for x in given))
 
 
-def _run(module: nn.Module, x: Tensor) -> None:
+def _traced(
+    module: nn.Module, ways: Iterable[Takes], dtype: torch.dtype
+) -> tuple[Takes, torch.export.ExportedProgram, InputError | None]:
+    """How the module takes inputs, and its program; and what was wrong where it runs in none of these ways on zeros,
+    which are the first codes unless it counts them otherwise."""
+    fault: InputError | None = None
+    kept = list(ways)
+    for takes in kept:
+        random = torch.Generator().manual_seed(0)
+        examples = (torch.randn(2, takes.count, generator=random), torch.zeros(2, takes.count))
+        for columns in examples if takes.is_plain else examples[1:]:
+            given = takes.split(columns, dtype)
+            try:
+                _run(module, given)
+            except InputError as error:
+                fault = fault or error
+            else:
+                return takes, _export(module, given), None
+    assert fault is not None
+    for takes in kept:
+        with contextlib.suppress(UnsupportedError):
+            return takes, _export(module, takes.split(torch.zeros(2, takes.count), dtype)), fault
+    raise fault
+
+
+def _run(module: nn.Module, given: tuple[Tensor, ...]) -> None:
     """Its own output must be one floating-point tensor."""
     try:
-        y = _call(module, x)
+        y = _call(module, *given)
     except Exception as error:
+        shapes = " and ".join(str(tuple(x.shape[1:])) for x in given)
         raise InputError(
-            f"{type(module).__name__} does not run on a batch of {len(x)} inputs of shape {tuple(x.shape[1:])}; "
+            f"{type(module).__name__} does not run on a batch of {len(given[0])} inputs of shape {shapes}; "
             f"check input_shape (without the batch axis). torch says: {first_line(error)}"
         ) from None
     if not isinstance(y, Tensor):
@@ -123,12 +214,12 @@ def _run(module: nn.Module, x: Tensor) -> None:
         )
 
 
-def _export(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
+def _export(module: nn.Module, given: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
     try:
-        batch = ({0: torch.export.Dim("batch")},)
+        batch = _free_batch(module, len(given))
         with DEFAULT_DTYPE.released():
             program: torch.export.ExportedProgram = torch.export.export(
-                module, (x,), dynamic_shapes=batch, strict=False
+                module, given, dynamic_shapes=batch, strict=False
             )
         program = program.run_decompositions({})
     except Exception as error:

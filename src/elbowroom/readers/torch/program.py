@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +33,21 @@ from elbowroom.readers.reading import first_line
 from elbowroom.readers.torch.calls import ASSERTIONS, TYPES, call_of, number_of, only, place_of, size_of, stated_of
 from elbowroom.readers.torch.modules import trace
 from elbowroom.readers.torch.saved import DAMAGE, Call, RoomError, SavedProgram
+from elbowroom.readers.torch.takes import Takes
 from elbowroom.readers.torch.trace import WITHOUT_BOUND
 
 SCHEMA = 8  # the major version of the JSON schema that torch 2.6 and later write
+LOOKUPS = ("torch.ops.aten.embedding.default", "torch.ops.aten.one_hot.default")
 _STRIDED = 7  # its number for a plain tensor
 
 
-def read_program(path: Path, task: str | None = None, trust_pickle: bool = False) -> Network:
+def read_program(
+    path: Path, task: str | None = None, trust_pickle: bool = False, names: Sequence[str] | None = None
+) -> Network:
     """The saved program as a network, which takes inputs of the program's own shape (its first axis is the batch).
 
-    Tensors that torch saved by pickle (of subclasses of its own) are read with `trust_pickle` only.
+    `names`: of its columns, where some are codes that embeddings look up. Tensors that torch saved by pickle (of
+    subclasses of its own) are read with `trust_pickle` only.
     """
     with Archive(path) as archive:
         try:
@@ -52,7 +58,7 @@ def read_program(path: Path, task: str | None = None, trust_pickle: bool = False
             raise InputError(f"{path} is damaged, or of a kind unknown here: {type(error).__name__} {error}") from None
     try:
         program.must_be_sound()
-        return trace(program, program.shape, program.dtype, task, "the saved program", program.batch)
+        return trace(program, [program.takes], program.dtype, task, "the saved program", program.batch, names)
     except (InputError, UnsupportedError) as error:
         fixed = "" if program.batch is None else _FIXED.format(program.batch)
         kind = InputError if isinstance(error, InputError | RoomError) else UnsupportedError
@@ -98,24 +104,38 @@ class _Reader:
             if kind != "user_input":
                 tensors[name] = self._stored(target)
         given = [name for name, (kind, _) in names.items() if kind == "user_input"]
-        if len(given) != 1:
+        takes, batch = self._takes(given, graph)
+        reals = [kind for kind in (*takes.kinds, *(t.dtype for t in tensors.values())) if kind.is_floating_point]
+        return SavedProgram(
+            takes, batch, next(iter(reals), torch.float32), self._output(), self._calls(graph["nodes"]), tensors,
+            {name: stated_of(about) for name, about in graph["tensor_values"].items()},
+        )  # fmt: skip
+
+    def _takes(self, given: list[str], graph: dict[str, Any]) -> tuple[Takes, int | None]:
+        """How the program takes its inputs, and the only batch size that it is for, if any."""
+        codes = any(node["target"] in LOOKUPS for node in graph["nodes"])
+        if not given or (len(given) != 1 and not codes):
             raise InputError(
                 f"{self.path} takes {len(given)} inputs ({', '.join(given)}); export one that takes one tensor"
             )
-        meta = graph["tensor_values"][given[0]]
-        sizes, dtype = [size_of(size) for size in meta["sizes"]], TYPES.get(meta["dtype"])
-        if dtype is None or not dtype.is_floating_point:
-            raise InputError(f"{self.path} takes integers ({dtype}), which have no regions; export it for real numbers")
-        if not sizes or None in sizes[1:]:
-            raise InputError(
-                f"{self.path}: the input has no batch axis, or another axis of any size; export it with all axes but "
-                "the first fixed"
-            )
-        return SavedProgram(
-            tuple(n for n in sizes[1:] if n is not None), sizes[0], dtype, (given[0], self._output()),
-            self._calls(graph["nodes"]), tensors,
-            {name: stated_of(about) for name, about in graph["tensor_values"].items()},
-        )  # fmt: skip
+        shapes, kinds, batches = [], [], set()
+        for meta in (graph["tensor_values"][name] for name in given):
+            sizes, dtype = [size_of(size) for size in meta["sizes"]], TYPES.get(meta["dtype"])
+            if dtype is None or not (dtype.is_floating_point or codes):
+                raise InputError(
+                    f"{self.path} takes integers ({dtype}), which have no regions; export it for real numbers"
+                )
+            if not sizes or None in sizes[1:]:
+                raise InputError(
+                    f"{self.path}: the input has no batch axis, or another axis of any size; export it with all axes "
+                    "but the first fixed"
+                )
+            shapes.append(tuple(n for n in sizes[1:] if n is not None))
+            kinds.append(dtype)
+            batches.add(sizes[0])
+        if len(batches) != 1:
+            raise InputError(f"{self.path}: its inputs have batches of different sizes; export it with one for all")
+        return Takes(tuple(given), tuple(shapes), tuple(kinds)), batches.pop()
 
     def _inputs(self) -> dict[str, tuple[str, str]]:
         """What each input of the graph is: the user's, or a stored tensor by its name."""

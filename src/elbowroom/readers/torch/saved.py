@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.file import LARGEST
-from elbowroom.network.operations import Shape
+from elbowroom.readers.torch.takes import Takes
 
 _GIVES_SIZE = {"view", "_unsafe_view", "reshape", "expand"}  # their second argument
 
@@ -56,30 +56,31 @@ class Call:
 
 
 class SavedProgram(nn.Module):
-    """Runs the calls one after the other. `shape`: of one input; `batch`: the only batch size it is for, if any.
+    """Runs the calls one after the other. `takes`: its inputs; `batch`: the only batch size it is for, if any; `dtype`:
+    of its real numbers; `output`: the name of the value it gives.
 
     `stated`: what the file says of its values, by name: their sizes (None for one that is an expression) and types.
     """
 
     def __init__(
-        self, shape: Shape, batch: int | None, dtype: torch.dtype, names: tuple[str, str], calls: list[Call],
+        self, takes: Takes, batch: int | None, dtype: torch.dtype, output: str, calls: list[Call],
         tensors: Mapping[str, Tensor], stated: Mapping[str, Stated],
     ) -> None:  # fmt: skip
         super().__init__()
-        self.shape, self.batch, self.dtype, self.names, self.calls = shape, batch, dtype, names, calls
+        self.takes, self.batch, self.dtype, self.output, self.calls = takes, batch, dtype, output, calls
         self.stated = stated
         self.buffer_names = {name: f"t{i}" for i, name in enumerate(tensors)}
         for name, tensor in tensors.items():
             self.register_buffer(self.buffer_names[name], tensor)
 
-    def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self._values(x)[self.names[1]]
+    def forward(self, *given: Tensor) -> Tensor:
+        outputs: Tensor = self._values(given)[self.output]
         return outputs
 
-    def _values(self, x: Tensor) -> dict[str, Any]:
+    def _values(self, given: Sequence[Tensor]) -> dict[str, Any]:
         values: dict[str, Any] = {name: getattr(self, buffer) for name, buffer in self.buffer_names.items()}
-        values[self.names[0]] = x
-        computed = {self.names[0]}
+        values.update(zip(self.takes.names, given, strict=True))
+        computed = set(self.takes.names)
         for call in self.calls:
             args = [_replace(arg, values) for arg in call.args]
             kwargs = {key: _replace(arg, values) for key, arg in call.kwargs.items()}
@@ -88,7 +89,7 @@ class SavedProgram(nn.Module):
                 computed |= names_in(call.results)
                 # A size of the example's batch means the batch. (Where it does not, the trace finds the batch mixed.)
                 if self.batch is not None and call.name in _GIVES_SIZE and args[1][:1] == [self.batch]:
-                    args[1] = [x.shape[0], *args[1][1:]]
+                    args[1] = [given[0].shape[0], *args[1][1:]]
             result = call.function(*args, **kwargs)
             _assign(call.results, result, values)
             for value in result if isinstance(result, tuple | list) else [result]:
@@ -105,7 +106,7 @@ class SavedProgram(nn.Module):
         """
         values: dict[str, Any] = {}
         with contextlib.suppress(*DAMAGE), FakeTensorMode(allow_non_fake_inputs=True):
-            values = self._values(torch.empty(self.batch or 2, *self.shape, dtype=self.dtype))
+            values = self._values(self.takes.split(torch.empty(self.batch or 2, self.takes.count), self.dtype))
         for name, value in values.items():
             if name in self.stated and isinstance(value, Tensor) and not self.stated[name].fits(value):
                 raise InputError(

@@ -85,7 +85,7 @@ def pick(to: Step, x: At, dim: int, index: Any) -> At:
     if not fixed or axis < 0 or index.dim() > 1 or index.numel() == 0:
         refuse("picks nothing, or by a mask, by computed positions, along several axes, or from the batch")
     n, found = x.shape[axis], index.reshape(-1).tolist()
-    weight = torch.zeros(len(found), n, dtype=to.dtype)
+    weight = torch.zeros(len(found), n, dtype=to.dtype if to.dtype.is_floating_point else torch.float32)
     weight[range(len(found)), [k % n for k in found]] = 1
     axes = list(range(len(x.shape)))
     axes[axis], axes[-1] = axes[-1], axes[axis]

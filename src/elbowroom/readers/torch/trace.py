@@ -9,7 +9,7 @@ import math
 import operator
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from elbowroom.errors import UnsupportedError
 from elbowroom.network.graph import Graph
-from elbowroom.network.operations import Shape
 from elbowroom.readers.reading import (
     RefusalError,
     Unknown,
@@ -31,9 +30,20 @@ from elbowroom.readers.reading import (
     refuse,
     rounds_to,
 )
-from elbowroom.readers.torch.aten import HANDLERS, KEEPS_ORDER, REASONS, SOFTMAX, TAKES_BATCH_SIZE
+from elbowroom.readers.torch.aten import (
+    HANDLERS,
+    KEEPS_ORDER,
+    REASONS,
+    SOFTMAX,
+    TAKES_BATCH_SIZE,
+    TAKES_CODES,
+    TAKES_WHOLE,
+)
+from elbowroom.readers.torch.entries import Entries, Held
 from elbowroom.readers.torch.float64 import in_float64
 from elbowroom.readers.torch.step import At, Step
+from elbowroom.readers.torch.takes import Takes
+from elbowroom.readers.torch.tracks import LOOKUPS, Tracks
 
 WITHOUT_BOUND = "the model holds operations without a bound here:"
 
@@ -44,6 +54,7 @@ class Mark:
 
 BATCH = Mark()  # a number computed from the batch size
 LOST = Mark()  # follows an unsupported operation and does not have the batch as its first axis
+PIECES = Mark()  # several tensors that hold columns as they stand; what is taken out of it is known
 
 
 class Translation:
@@ -51,6 +62,7 @@ class Translation:
 
     `output`: the number of its output; `softmax`: the function that was left off behind it, `notes` says so.
     `order`: the program's nodes that were read; `values`: what each stands for; `made`: the graph's nodes it became.
+    `entries`: what the graph's input stands for, where that is not the module's one input as it is.
 
     Constants. A model whose input has half precision is read with exact constants: its stored tensors, and Python
     numbers, counts and what it computes from constants alone as the module in float64 would have them. In a model of
@@ -59,23 +71,30 @@ class Translation:
     number, and `is_rounded` says whether any constant may have been.
     """
 
-    def __init__(self, program: torch.export.ExportedProgram, shape: Shape, task: str | None) -> None:
-        self.graph = Graph(shape)
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        takes: Takes,
+        dtype: torch.dtype,
+        task: str | None,
+        names: Sequence[str] | None,
+    ) -> None:
         self.values: dict[fx.Node, Any] = {}
         self.made: dict[fx.Node, range] = {}
         self.rounded: set[fx.Node] = set()
         self.problems: list[str] = []
+        self.refused: dict[fx.Node, str] = {}
         nodes = {node.name: node for node in program.graph.nodes}
         outputs = [s for s in program.graph_signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
         self.last = nodes[outputs[0].arg.name]
         made: list[Tensor] = []
+        given: list[fx.Node] = []
+        self.dtype, self.is_exact = dtype, is_half(dtype)
         for spec in program.graph_signature.input_specs:
             node = nodes[spec.arg.name]
             if spec.kind is InputKind.USER_INPUT:
-                self.values[node] = At(self.graph.input, shape)
+                given.append(node)
                 self.batch = str(node.meta["val"].shape[0])
-                self.dtype = node.meta["val"].dtype
-                self.is_exact = is_half(self.dtype)
             else:  # a parameter, a buffer or a tensor that forward made itself
                 stored = program.state_dict if spec.target in program.state_dict else program.constants
                 self.values[node] = stored[spec.target].detach()  # of the copy, so nobody else holds it
@@ -91,16 +110,49 @@ class Translation:
             self.last, self.softmax = softmax.all_input_nodes[0], SOFTMAX[softmax.target]
             self.notes = (left_off("the softmax"),)
         self.order = self._needed()
+        self.entries = self._followed(takes, given, names)
+        self.graph = Graph(takes.shapes[0] if self.entries is None else (self.entries.table.width,))
+        if self.entries is None:
+            self.values[given[0]] = At(self.graph.input, takes.shapes[0])
         for node in self.order:
             if node not in self.values:
                 self.values[node] = self._translate(node)
         if self.problems:
             raise UnsupportedError("\n  ".join([WITHOUT_BOUND, *self.problems]))
+        if isinstance(self.values[self.last], Held):
+            raise UnsupportedError("the model gives columns back as they are, and computes nothing")
         if not isinstance(self.values[self.last], At):
             raise UnsupportedError("the model's output does not depend on its input")
         self.notes += tuple(computes_in(_type_name(kind)) for kind in self.halves)
         self.output: int = self.values[self.last].number
         self.is_rounded = self.dtype == torch.float32 and (self.is_rounded or bool(self.rounded))
+
+    def _followed(self, takes: Takes, given: list[fx.Node], names: Sequence[str] | None) -> Entries | None:
+        """What becomes of columns where some are codes, or come in several inputs; None where the one input is the
+        network's own."""
+        self.tracks: Tracks | None = None
+        if takes.is_plain and not any(node.target in LOOKUPS for node in self.order):
+            return None
+        columns = {
+            node: torch.arange(place.start, place.stop).reshape(shape)
+            for node, place, shape in zip(given, takes.places, takes.shapes, strict=True)
+        }
+        constants = {node: value for node, value in self.values.items() if isinstance(value, Tensor)}
+        tracks = Tracks(self.order, columns, constants)
+        if takes.is_plain and not tracks.levels:
+            self.refused = tracks.refused
+            return None
+        self.tracks, self.refused = tracks, tracks.refused
+        entries = Entries(takes, tuple(names or takes.default_names()), tracks.levels)
+        for node in given:
+            self.values[node] = self._held(node, entries)
+        self.notes += entries.notes(tracks.restricted)
+        return entries
+
+    def _held(self, node: fx.Node, entries: Entries) -> Held | Mark:
+        assert self.tracks is not None
+        sources = self.tracks.held[node]
+        return PIECES if sources is None else Held(entries, sources, tuple(node.meta["val"].shape[1:]))
 
     def _final_softmax(self) -> fx.Node | None:
         """The softmax over the classes that the output is, except for its shape."""
@@ -138,29 +190,36 @@ class Translation:
     def _translate(self, node: fx.Node) -> Any:
         if node.op != "call_function":  # a subgraph for the likes of torch.cond
             return LOST
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self.values[n])
+        if self.tracks is not None and self.entries is not None and node in self.tracks.held:
+            return self._held(node, self.entries)
         inputs = [self.values[n] for n in node.all_input_nodes]
         try:
-            if not any(isinstance(i, At | Mark | tuple) for i in inputs):
-                return self._fold(node, args, kwargs)
+            if not any(isinstance(i, At | Held | Mark | tuple) for i in inputs):
+                return self._fold(node, *fx.node.map_arg((node.args, node.kwargs), lambda n: self.values[n]))
             value: Any = node.meta.get("val")
             if not isinstance(value, Tensor | tuple | list):
                 return BATCH
             handler = HANDLERS.get(node.target)
             if handler is None:
                 refuse(self._reason(node, inputs))
+            if node in self.refused:
+                refuse(self.refused[node])
             if any(i is LOST for i in inputs):
                 return self._placeholder(value)
             if any(i is BATCH for i in inputs) and handler not in TAKES_BATCH_SIZE:
                 refuse("uses the batch size, or a value computed from the whole batch, as a number")
             if isinstance(value, Tensor) and not self._keeps_batch(value):
                 refuse("moves, merges or reduces the batch axis")
-            computed = [n for n in node.all_input_nodes if isinstance(self.values[n], At | tuple)]
+            computed = [n for n in node.all_input_nodes if isinstance(self.values[n], At | Held | tuple)]
+            whole = [n for n in computed if isinstance(self.values[n], At) and not n.meta["val"].is_floating_point()]
+            if whole and handler not in TAKES_WHOLE | set(TAKES_CODES):
+                refuse("computes with whole numbers; convert them to real ones first")
             if (kind := self._rounds(node, computed)) is not None:
                 refuse(rounds_to(_type_name(kind)))
             self.halves.update(dict.fromkeys(t.dtype for t in _reals(node) if is_half(t.dtype)))
             start = len(self.graph.nodes)
             step = Step(self.graph, node, self._name(node), self.is_exact, self.rounded)
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self._argument(step, handler, n))
             result = handler(step, *args, **kwargs)
             self.made[node] = range(start, len(self.graph.nodes))
             if isinstance(result, At) and result.shape != step.shape:
@@ -170,6 +229,15 @@ class Translation:
             what = "getitem" if node.target is operator.getitem else node.target
             self.problems.append(f"{what} ({place(node)}): {refusal}")
             return self._placeholder(node.meta.get("val"))
+
+    def _argument(self, step: Step, handler: Callable[..., Any], node: fx.Node) -> Any:
+        """What a handler is given for a node: columns as numbers, unless it looks up codes."""
+        value = self.values[node]
+        if not isinstance(value, Held) or handler in TAKES_CODES:
+            return value
+        if not node.meta["val"].is_floating_point():
+            refuse("computes with codes; they can be looked up, or converted to real numbers first")
+        return value.entries.numbers(step, value)
 
     def _fold(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """Evaluates an operation on constants: in their own types, or exactly in a model of half precision."""
@@ -240,4 +308,4 @@ def place(node: fx.Node) -> str:
     return ", ".join([f"node {node.name!r}", *filter(None, [module]), *lines[-1:]])
 
 
-__all__ = ["BATCH", "WITHOUT_BOUND", "Translation", "place"]
+__all__ = ["BATCH", "PIECES", "WITHOUT_BOUND", "Translation", "place"]
