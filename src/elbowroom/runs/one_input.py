@@ -98,7 +98,7 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     shares = [math.nan] * len(eps) if certs.room is None else certs.room[row].flatten().tolist()
     x, ends = _coordinates(certs, row)
     names = feature_titles(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
-    table = net.about.table or Table(tuple(Column(title) for title in names))
+    table = (net.about.table if certs.basis is None else None) or Table(tuple(Column(title) for title in names))
     features, own, states = [], certs.rows(row, row + 1), _states(certs, row)
     for column, place in zip(table.columns, table.places):
         k = place.start

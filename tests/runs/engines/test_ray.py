@@ -213,6 +213,6 @@ def test_addresses_that_are_none(ray: ModuleType, address: str) -> None:
 
 
 def test_other_versions_are_refused() -> None:
-    actor = _Actor("0.0.0", network_bytes(NET), Settings(device="cpu").plain(), 1)
+    actor = _Actor("0.0.0", network_bytes(NET), Settings(device="cpu").plain(), 1, None)
     kind, words = actor.state()
     assert kind == "failed" and "install the same everywhere" in words
