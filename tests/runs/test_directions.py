@@ -42,6 +42,7 @@ def test_all_parts_have_the_directions_of_the_whole_data_set(whole: Path) -> Non
     alone = er.certify(NET, X, LABELS, region=er.Oblique("auto"), max_eps=2.0)
     assert torch.equal(certs.basis, alone.basis)
     torch.testing.assert_close(certs.eps, alone.eps, rtol=1e-4, atol=0)
+    assert any("found from 9 of the 9 inputs of points" in note for note in Run.open(whole).plan.notes)
     few = run(whole.parent / "few", indices=[4, 5]).run.folder  # directions are those of all inputs
     assert torch.equal(er.Certificates.load(few).basis, certs.basis)
 

@@ -29,11 +29,11 @@ SAMPLE = 1000  # inputs that directions are found from, spread evenly over the d
 
 def with_directions(
     settings: Settings, net: Network, data: Dataset, out: Path, resume: bool
-) -> tuple[Settings, Tensor | None]:
-    """The settings, with how far regions may reach along directions, and these: `n x n`, None where there are none.
-    `out`: the run's folder, whose own they are where it is resumed."""
+) -> tuple[Settings, Tensor | None, Dataset]:
+    """The settings, with how far regions may reach along directions; these: `n x n`, None where there are none; and
+    the data, with a note on where they come from. `out`: the run's folder, whose own they are where it is resumed."""
     if settings.region != OBLIQUE:
-        return settings, None
+        return settings, None, data
     told = arguments(settings, net)
     max_eps: Any = told["max_eps"]
     if settings.max_eps is not None and set(settings.max_eps) == {ALL}:
@@ -51,7 +51,11 @@ def with_directions(
     )  # fmt: skip
     if found.max_eps is not None:
         settings = dataclasses.replace(settings, max_eps={ALL: float(found.max_eps)})
-    return settings, found.region.basis
+    note = (
+        f"regions lie along directions found from {len(points):,} of the {data.count:,} inputs of {data.name}, evenly "
+        "apart, and are not cut to a domain"
+    )
+    return settings, found.region.basis, dataclasses.replace(data, notes=(*data.notes, note))
 
 
 def _stored(out: Path, count: int) -> Tensor | None:

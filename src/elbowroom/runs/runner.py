@@ -150,7 +150,7 @@ def run_dataset(
     asked, notes = ranged(resolve(told, net, data.domain), net, data)
     data = dataclasses.replace(data, notes=(*data.notes, *notes))
     rows = _selection(data, asked)
-    asked, basis = with_directions(asked, net, data, Path(out), resume)
+    asked, basis, data = with_directions(asked, net, data, Path(out), resume)
     net.must_agree(_first_inputs(data, rows))
     with engine_of(shared(asked, net, len(rows)) if sharing else asked) as (chosen, there):
         # Whoever drives a cluster may have no such device.
