@@ -278,3 +278,17 @@ def test_directions_see_margins_first() -> None:
     along = (slope @ basis).square().mean(0).sqrt()
     assert bool((along[RANK:] < 1e-5 * along[0]).all())
     assert bool((basis.abs().amax(0) == basis.amax(0)).all())  # signs are no matter of luck
+
+
+def test_the_input_lies_in_its_region_however_long_other_directions_are() -> None:
+    """A centre beside the input by ten extents of one direction: others that are long do not make that rounding."""
+    certs = er.certify(network(), inputs(), region=er.Oblique("auto", er.Box(asymmetric=True)), max_eps=1.0)
+    assert bool(er.check(certs)) and certs.basis is not None
+    eps = certs.eps.clone()
+    eps[:, 0] *= 1e-4
+    eps[:, -1] = 1e9  # nothing depends on it
+    beside = sized(dataclasses.replace(certs, eps=eps, center=certs.x + (10 * eps[:, :1]) * certs.basis[:, 0]))
+    report = er.check(beside)
+    assert not report.passed.any() and set(report.message) == {"the input lies outside the region"}
+    inside = sized(dataclasses.replace(beside, center=certs.x + (0.99 * eps[:, :1]) * certs.basis[:, 0]))
+    assert "the input lies outside the region" not in er.check(inside).message
