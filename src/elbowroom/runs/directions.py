@@ -18,6 +18,7 @@ from elbowroom.certificates.store import HEADER, Run
 from elbowroom.certify.oblique import turned
 from elbowroom.claim.specification import outputs_within
 from elbowroom.data.dataset import Dataset
+from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.runs.problem import arguments
 from elbowroom.runs.settings import Settings
@@ -41,6 +42,8 @@ def with_directions(
     index = np.unique(np.linspace(0, data.count - 1, min(SAMPLE, data.count)).round().astype(np.int64))
     points = torch.from_numpy(data.inputs(index)).double()
     points = points[points.flatten(1).isfinite().all(1)]
+    if not len(points):
+        raise InputError(f"{data.name}: none of the inputs that directions are to be found from is all numbers")
     within: Any = settings.within
     spec = None if within is None else outputs_within(net(points), torch.tensor(within, dtype=torch.float64))
     of_table = data.features is not None or net.about.table is not None
