@@ -24,6 +24,7 @@ from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network, Origin
+from elbowroom.network.table import Column, Table
 from elbowroom.report import progress
 from elbowroom.report import runs as show
 from elbowroom.report.digits import at_least, at_most, between, near
@@ -222,6 +223,20 @@ def test_coordinates_along_directions(tmp_path: Path) -> None:
     found = one_input(Run.open(tmp_path), 1)
     values = {f["feature"]: f["value"] for f in found["features"]}
     assert values == pytest.approx({f"direction {k}": float(x[1] @ basis[:, k].numpy()) for k in range(2)})
+
+
+def test_directions_of_a_table_are_not_called_by_its_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor are their extents in the units of columns."""
+    table = Table((Column("age", unit="years"), Column("income", unit="EUR")))
+    net = Network(NET.nodes, NET.decision, About(features=table.entries, table=table))
+    er.certify(net, torch.from_numpy(points(2)), region=er.Oblique("auto"), max_eps=1.0).save(tmp_path)
+    found = one_input(Run.open(tmp_path), 1)
+    assert {f["feature"] for f in found["features"]} == {"direction 0", "direction 1"}
+    show.show_input(found, 10)
+    said = capsys.readouterr().out
+    assert "direction k: column k of the run's basis" in said and "age" not in said and "EUR" not in said
 
 
 def test_ends_along_directions(tmp_path: Path) -> None:

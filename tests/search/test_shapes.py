@@ -19,7 +19,7 @@ from elbowroom.search.regions.box import Box, Uniform
 from elbowroom.search.regions.ellipsoid import Ellipsoid
 from elbowroom.search.regions.l1 import L1
 from elbowroom.search.regions.oblique import Oblique
-from elbowroom.search.regions.registry import BALL, REGIONS, region_named
+from elbowroom.search.regions.registry import BALL, OBLIQUE, REGIONS, region_named
 
 BASIS = torch.linalg.qr(torch.tensor([[1.0, 0.5, 0.2], [-0.3, 1.0, 0.4], [0.1, -0.6, 1.0]]).double()).Q
 SHAPES = {
@@ -86,7 +86,7 @@ def test_unit_volumes() -> None:
 
 
 # Shapes that no command can ask for, and why.
-LACKS = {Oblique: "needs a matrix"}
+LACKS: dict[type[Region], str] = {}
 
 
 def test_every_shape_is_registered_or_has_an_excuse() -> None:
@@ -102,7 +102,7 @@ def test_every_shape_is_registered_or_has_an_excuse() -> None:
 
 def test_shapes_are_told_apart_by_their_names() -> None:
     made = [
-        *map(region_named, REGIONS),
+        *(region_named(name) for name in REGIONS if name != OBLIQUE),  # which is one of these
         *(Oblique(BASIS, inner) for inner in SHAPES.values() if inner.basis is None),
     ]
     names = [shape.name for shape in made]

@@ -26,6 +26,7 @@ from elbowroom.certificates.schema import (
     sliced,
 )
 from elbowroom.claim.categories import Categories
+from elbowroom.claim.directions import is_straight
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 
@@ -34,7 +35,6 @@ STATUSES = ("certified", "misclassified", "not_certified", "nonfinite", "error")
 _NORMS = {"inf": math.inf, 1: 1.0, 2: 2.0}  # as settings name them; any other is a number between 1 and infinity
 _SHAPES = {"inf": "Box", 2: "Ellipsoid", 1: "L1"}  # by norm; the others are balls
 _TIED = ("", "(uniform)", "(asymmetric)")  # how a search may tie extents to one another, or a side to the other
-_ORTHOGONAL = 1e-4  # how far products of a basis's directions may be from 0 and 1
 MOST_WORDS = 1 << 17  # 8 bytes each, of one input's trees
 _MEANS = ("geomean", "ratio")  # which one line about all certificates has
 
@@ -202,11 +202,11 @@ class Certificates:
 
     @property
     def orthogonal(self) -> bool:
-        """Whether directions are those of an orthogonal basis, so that extents along them mean something."""
+        """Whether directions are those of an orthogonal basis, each feature in a unit of its own whose product over all
+        features is 1, so that extents along them mean something, and their product a volume."""
         if self.basis is None:
             return True
-        off = (self.basis.T @ self.basis - torch.eye(len(self.basis), dtype=self.basis.dtype)).abs().max()
-        return bool(off < _ORTHOGONAL)
+        return is_straight(self.basis)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {s}" for s, n in Counter(self.status).most_common())

@@ -22,6 +22,7 @@ from elbowroom.certificates.schema import blank_rows, write_rows
 from elbowroom.certify.choices import PRECISIONS, chosen_ways, effort_for, settings_of
 from elbowroom.certify.larger import check_proof_bytes
 from elbowroom.certify.measure import measure
+from elbowroom.certify.oblique import measured_along
 from elbowroom.certify.prior import mean_shape
 from elbowroom.certify.task import Task, parts_of
 from elbowroom.claim.hints import PROOF_BYTES, Hints
@@ -98,8 +99,8 @@ def certify(
             `Certificates.kept`.
         domain: (lowest, highest) valid input, numbers or arrays, or a mapping from names to such pairs; "observed":
             between the least and the largest value of each feature in `x`. Boxes are cut to it.
-        frozen: Features that must not move (directions, for `Oblique`), as booleans or names. Categories of a table
-            never do so: frozen, they keep the input's level; else their sets of levels grow.
+        frozen: Features that must not move (directions, for `Oblique` with a basis), as booleans or names. Categories
+            of a table never do so: frozen, they keep the input's level; else their sets of levels grow.
         importance: Positive weights of log eps.
         max_eps: The largest extent per feature; default, the domain; else of a table with 10 rows or more the width of
             the range that each feature has in it; else 1000 uniform radii.
@@ -142,7 +143,8 @@ def certify(
     net = network_for(net, x)
     given, points = _points(net, x, where)
     refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
-    measured = measure(net, points, shape, given.of_table, domain, max_eps, room_scale)
+    told = domain, frozen, importance, max_eps, room_scale
+    shape, measured = measured_along(net, shape, points, given.of_table, spec, *told)
     settings = settings_of(net, shape, solver, bounds, margin, delta, precision, deployed, measured.shares, objective)
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)

@@ -26,12 +26,14 @@ from elbowroom.search.regions.box import Uniform
 class Measure:
     """`domain`, `max_eps`: as `space_of` takes them. `scale`: what the room of a feature is a share of, `n`, 0 where
     that is not known; None where it is of no feature. `shares`: whether the uniform region has the same share of it
-    in every feature; it has not where its user gave it another scale."""
+    in every feature; it has not where its user gave it another scale. `widths`: the scale as it would be for features,
+    also where regions lie along other directions, `n`."""
 
     domain: Any
     max_eps: Any
     scale: Tensor | None
     shares: bool
+    widths: Tensor
 
 
 def measure(
@@ -59,7 +61,7 @@ def measure(
     ranges = torch.zeros(net.n_inputs, dtype=torch.float64)
     if of_table:
         ranges = torch.from_numpy(np.where(moves, (seen or _observed(points)).widths, 0.0))
-        if domain is None and max_eps is None and bool((ranges > 0).any()):
+        if domain is None and max_eps is None and region.basis is None and bool((ranges > 0).any()):
             max_eps = torch.where(ranges > 0, ranges, torch.inf).reshape(net.input_shape)
     if room_scale is not None:
         scale = spread(net, points[:1], room_scale, "room_scale").double()[0].cpu()
@@ -70,7 +72,7 @@ def measure(
         scale = torch.where(torch.from_numpy(moves), torch.where(widths > 0, widths, ranges), 0.0)
     found = scale if region.basis is None and bool((scale > 0).any()) else None  # of directions there is none
     shares = found is not None and not own and (of_table or room_scale is not None)
-    return Measure(domain, max_eps, found, shares)
+    return Measure(domain, max_eps, found, shares, scale)
 
 
 def _observed(points: Tensor) -> Observed:

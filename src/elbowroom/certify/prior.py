@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
+from elbowroom.claim.directions import coordinates
 from elbowroom.errors import InputError
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
@@ -19,6 +21,8 @@ def mean_shape(prior: Certificates, net: Network, region: Region, shares: bool) 
         raise InputError("prior is about another network; its regions say nothing about this one's")
     if prior.settings.get("region") != region.name:
         raise InputError(f"prior holds regions of shape {prior.settings.get('region')}, not {region.name}")
+    if prior.basis is not None and (region.basis is None or not torch.equal(prior.basis, region.basis.double().cpu())):
+        raise InputError("prior holds regions along other directions: give its own, as `Oblique(prior.basis)`")
     if prior.settings.get("shares", False) != shares:
         raise InputError("prior has other uniform regions: one of the two is measured in shares of a scale")
     good = prior.certified & (prior.uniform > 0)
@@ -28,7 +32,7 @@ def mean_shape(prior: Certificates, net: Network, region: Region, shares: bool) 
         down, up = (prior.x - prior.lower).flatten(1), (prior.upper - prior.x).flatten(1)
     else:
         shift, eps = (prior.center - prior.x).flatten(1), prior.eps.flatten(1)
-        shift = shift if prior.basis is None else shift @ prior.basis
+        shift = shift if prior.basis is None else coordinates(prior.basis, shift)
         down, up = (eps - shift).clamp_min(0), (eps + shift).clamp_min(0)
     extents = region.theta(down, up)
     return (extents[good] / prior.uniform[good][:, None]).mean(0)

@@ -21,6 +21,7 @@ from elbowroom.certify.reach import reaches
 from elbowroom.certify.triage import triage
 from elbowroom.certify.verdict import largest_proved
 from elbowroom.claim.categories import Categories
+from elbowroom.claim.directions import coordinates
 from elbowroom.claim.hints import PROOF_BYTES, Hints
 from elbowroom.claim.specification import Specification
 from elbowroom.claim.stated import Stated
@@ -165,7 +166,7 @@ class Task:
         shape = self.search.region
         moves = True if part.space.categories is None else part.space.categories.moves.to(part.x.device)
         shift = torch.where(torch.as_tensor(moves, device=part.x.device), result["center"][rows] - part.x, 0.0)
-        shift = shift if shape.basis is None else shift @ shape.basis.to(shift)
+        shift = shift if shape.basis is None else coordinates(shape.basis.to(shift), shift)
         down, up = ((result["eps"][rows] + side * shift).clamp_min(0) for side in (-1, 1))
         return self.search.around(part, shape.theta(down, up), result["uniform"][rows])
 

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from elbowroom.certificates.result import Certificates, norm_of
 from elbowroom.claim.categories import Categories
+from elbowroom.claim.directions import units_of
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Tree, leaves_of
 from elbowroom.claim.tree_bytes import as_bytes, unpack
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 
-_NEAR = 1e-9  # how far an input may be outside a rotated region, whose centre is rounded; it is then proved by itself
+_NEAR = 1e-9  # relative: how far an input may be outside a rotated region; it is then proved by itself
 _ROUNDED = 2.0**-50  # relative: what rounding a corner's half or middle costs at most
 _SAME = 1e-9  # relative: sizes that differ by no more are the same, computed in another order
 
@@ -65,7 +66,7 @@ def faults(certs: Certificates, net: Network) -> list[str]:
         straight = certs.orthogonal
         good.append(("the basis is not orthogonal, so extents mean nothing", torch.full((len(x),), straight)))
         if straight:
-            inside = _is_near(x - center, eps, norm_of(certs.settings["p"]), certs.basis, x)
+            inside = _is_near(x, center, eps, norm_of(certs.settings["p"]), certs.basis)
             good.append(("the input lies outside the region", inside))
         if certs.settings["p"] != "inf":  # extents are read as those around the input
             good.append(("the input is not the region's centre", (x == center).all(1)))
@@ -132,11 +133,13 @@ def _at_most_half(eps: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     return (2 * eps < width) | ((2 * eps == width) & (error >= 0))
 
 
-def _is_near(moved: Tensor, eps: Tensor, p: float, basis: Tensor | None, x: Tensor) -> Tensor:
-    """Which inputs, `moved` from the centre, lie in the region up to rounding."""
+def _is_near(x: Tensor, center: Tensor, eps: Tensor, p: float, basis: Tensor | None) -> Tensor:
+    """Which inputs lie in the region up to the rounding of its centre: along each direction by what that is there,
+    however far others reach. The basis is straight."""
+    moved, size = x - center, x.abs() + center.abs()
     if basis is not None:
-        moved = torch.linalg.solve(basis, moved.T).T
-    slack = _NEAR * (x.abs().amax(1, keepdim=True) + eps.amax(1, keepdim=True) + moved.abs().amax(1, keepdim=True))
+        moved, size = torch.linalg.solve(basis, moved.T).T, (size / units_of(basis).square()) @ basis.abs()
+    slack = (x.shape[1] + 16) * _ROUNDED * size
     scaled = moved / (eps + slack.clamp_min(torch.finfo(x.dtype).tiny))
     inside: Tensor = torch.linalg.vector_norm(scaled, ord=p, dim=1) <= 1 + _NEAR
     return inside

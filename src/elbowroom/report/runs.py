@@ -235,6 +235,8 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
             printable(f["feature"]), *cells, *((printable(f["unit"]),) if units else ()), f.get("state", f["note"])
         )
     Console(highlight=False, markup=False).print(table)
+    if found["region"].startswith("Oblique"):
+        print("direction k: column k of the run's basis (Certificates.basis), of which numbers here are multiples")
     if shares:
         print("room: how much of its domain, or of its range in the data, a feature may move in; least first")
     if found["extent"] != HALF_WIDTH:

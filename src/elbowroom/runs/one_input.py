@@ -98,8 +98,8 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     shares = [math.nan] * len(eps) if certs.room is None else certs.room[row].flatten().tolist()
     x, ends = _coordinates(certs, row)
     names = feature_titles(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
-    table = net.about.table or Table(tuple(Column(title) for title in names))
-    features, own, states = [], certs.rows(row, row + 1), _states(certs, row)
+    table = (net.about.table if certs.basis is None else None) or Table(tuple(Column(title) for title in names))
+    features, own, states = [], certs.rows(row, row + 1), states_of(certs, row)
     for column, place in zip(table.columns, table.places):
         k = place.start
         found: dict[str, Any] = {"feature": column.name, "number": k, "value": x[k], "half_width": eps[k]}
@@ -126,7 +126,7 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     return sorted(features, key=room)
 
 
-def _states(certs: Certificates, row: int) -> list[str] | None:
+def states_of(certs: Certificates, row: int) -> list[str] | None:
     """What an explanation says of each feature: that it is free by the corners and the domain, which are proved; the
     rest as the run states it. None where the run has no explanations."""
     if (

@@ -17,6 +17,7 @@ from elbowroom.machine.device import usable_device
 from elbowroom.network.graph import Network
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.values import ALL, FROM_DATA, OBSERVED, nearest
+from elbowroom.search.regions.oblique import Oblique
 from elbowroom.search.regions.registry import region_named
 from elbowroom.search.solvers.driver import Solver
 from elbowroom.search.solvers.registry import solver_class
@@ -46,8 +47,12 @@ def resolve(settings: Settings, net: Network, domain: tuple[float, float] | None
     )
 
 
-def arguments(settings: Settings, net: Network) -> dict[str, Any]:
-    """The arguments of `certify` that are the same for all inputs, from resolved settings."""
+def arguments(settings: Settings, net: Network, basis: torch.Tensor | None = None) -> dict[str, Any]:
+    """The arguments of `certify` that are the same for all inputs, from resolved settings. `basis`: directions that
+    were found for the run, `n x n`."""
+    region = region_named(settings.region)
+    if basis is not None and isinstance(region, Oblique):
+        region = region.along(basis)
     frozen = None
     if settings.frozen is not None:
         frozen = np.zeros(net.n_inputs, dtype=bool)
@@ -59,7 +64,7 @@ def arguments(settings: Settings, net: Network) -> dict[str, Any]:
         highest = {k: math.inf if high is None else high for k, (_, high) in settings.domain.items()}
         domain = (_spread(lowest, -math.inf, net), _spread(highest, math.inf, net))
     return {
-        "region": region_named(settings.region),
+        "region": region,
         "bounds": settings.bounds,
         "margin": settings.margin,
         "solver": _solver(settings),

@@ -17,6 +17,7 @@ from elbowroom.data.dataset import Dataset
 from elbowroom.network.graph import Network
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.values import ALL, OBSERVED
+from elbowroom.search.regions.registry import OBLIQUE
 
 _AT_ONCE = 1 << 24  # bytes of inputs
 CAPPED = "no domain was given, so that no feature may move by more than the width of its range in the data"
@@ -39,7 +40,7 @@ def ranged(settings: Settings, net: Network, data: Dataset) -> tuple[Settings, t
     if not table:
         return settings, tuple(notes)
     widths = np.where(moves, seen.widths, 0.0)
-    if uncapped and widths.any():
+    if uncapped and widths.any() and settings.region != OBLIQUE:  # whose directions have caps of their own
         settings = dataclasses.replace(settings, max_eps=_listed(widths))
         notes.append(CAPPED)
     if settings.room_scale is None:

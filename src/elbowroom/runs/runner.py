@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from elbowroom.data.selection import select
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Conv, Linear
+from elbowroom.runs.directions import with_directions
 from elbowroom.runs.engines.choice import Engine, engine_for, engine_of
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.matching import matched
@@ -148,11 +150,12 @@ def run_dataset(
     asked, notes = ranged(resolve(told, net, data.domain), net, data)
     data = dataclasses.replace(data, notes=(*data.notes, *notes))
     rows = _selection(data, asked)
+    asked, basis, data = with_directions(asked, net, data, Path(out), resume)
     net.must_agree(_first_inputs(data, rows))
     with engine_of(shared(asked, net, len(rows)) if sharing else asked) as (chosen, there):
         # Whoever drives a cluster may have no such device.
         here = there if there.engine == "local" else dataclasses.replace(there, device=None)
-        sample = Worker(net, here).sample()
+        sample = Worker(net, here, basis).sample()
         wanted = _plan(data, asked, rows, asked.part_rows or rows_per_part(sample, _good_rows(net, there, len(rows))))
         target = Path(out)
         make_folder(target)
@@ -181,7 +184,9 @@ def run_dataset(
                 watch.begin(Start(run, data, str(there.device), there.workers or 1, threads, tally.count, right))
             if todo:
                 work = _parts(run, data, rows, asked, todo, stop)
-                with contextlib.closing((engine or chosen)(net, there, work)) as found:
+                compute: Any = engine or chosen
+                compute = compute if basis is None else functools.partial(compute, basis=basis)
+                with contextlib.closing(compute(net, there, work)) as found:
                     for number, certs in found:
                         _write(run, number, certs, tally)
                         tally.add(certs)

@@ -184,7 +184,8 @@ class Settings:
         panel=WHAT, kind=CLAIM, metavar="TOL",
     )  # fmt: skip
     region: str = option(
-        values.Shape((*REGIONS, f"{BALL}P"), BALL), "{choices} (a ball of the norm P, from 1 to inf).", "box",
+        values.Shape((*REGIONS, f"{BALL}P"), BALL), "{choices} (a ball of the norm P, from 1 to inf). oblique: "
+        "boxes along directions that are found from the data.", "box",
         panel=WHAT, kind=CLAIM, metavar="SHAPE",
     )  # fmt: skip
     domain: Any = option(

@@ -119,11 +119,13 @@ def one_of(*names: str) -> OneOf:
 
 @dataclass(frozen=True)
 class Shape(OneOf):
-    """The name of a shape, or of a ball and its norm, as in ball:1.5."""
+    """The name of a shape, or of a ball and its norm, as in ball:1.5; oblique:auto is oblique."""
 
     ball: str = "ball:"
 
     def __call__(self, value: Any) -> str:
+        if value == "oblique:auto":
+            value = "oblique"
         if not isinstance(value, str) or not value.startswith(self.ball):
             return super().__call__(value)
         try:

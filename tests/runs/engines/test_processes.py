@@ -113,7 +113,7 @@ def test_cores_and_memory_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "cores_here", lambda: 8)
     for workers, memory, each in ((3, None, None), (16, None, None), (2, "1GiB", 3)):
         list(module.processes(NET, Settings(device="cpu", workers=workers, memory=memory, threads=each), []))
-    (_, three, threads), (_, sixteen, one), (_, two, asked) = given
+    (_, three, threads, _), (_, sixteen, one, _), (_, two, asked, _) = given
     assert (threads, one, asked) == (2, 1, 3) and two["memory"] == "1GiB"
     assert 4 < three["memory"] / sixteen["memory"] < 7
 

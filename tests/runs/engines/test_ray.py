@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import elbowroom as er
@@ -20,9 +21,11 @@ from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
 from elbowroom.runs.engines.ray import _Actor, connected
 from elbowroom.runs.engines.transport import network_bytes
+from elbowroom.runs.engines.worker import Part
 from elbowroom.runs.runner import Start, run_dataset
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.summary import Tally
+from elbowroom.version import __version__
 from runs.small import assert_same_rows, assert_same_within, dataset, files, labels_for, network, points
 
 COUNT = 60
@@ -213,6 +216,17 @@ def test_addresses_that_are_none(ray: ModuleType, address: str) -> None:
 
 
 def test_other_versions_are_refused() -> None:
-    actor = _Actor("0.0.0", network_bytes(NET), Settings(device="cpu").plain(), 1)
+    actor = _Actor("0.0.0", network_bytes(NET), Settings(device="cpu").plain(), 1, None)
     kind, words = actor.state()
     assert kind == "failed" and "install the same everywhere" in words
+
+
+def test_actors_are_given_directions() -> None:
+    told = Settings(device="cpu", region="oblique", memory="1GiB").plain()
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(10, 10)))[0]
+    actor = _Actor(__version__, network_bytes(NET), told, 1, basis)
+    assert actor.state() == ("ready", None)
+    kind, found = actor.compute(vars(Part(0, np.arange(2), points(2, n=10), None, {}, {})))
+    assert kind == "done" and (found["basis"] == basis).all() and found["settings"]["region"] == "Oblique(Box)"
+    kind, words = _Actor(__version__, network_bytes(NET), told, 1, None).state()
+    assert kind == "failed" and "needs the directions that were found for its run" in words

@@ -25,7 +25,8 @@ NET = network()
 
 
 def worker(net: Network = NET, **settings: float | list[float] | str) -> Worker:
-    return Worker(net, resolve(Settings.of({"device": "cpu", **settings}), net, None))
+    basis = torch.tensor([[0.6, -0.8], [0.8, 0.6]]).double() if settings.get("region") == "oblique" else None
+    return Worker(net, resolve(Settings.of({"device": "cpu", **settings}), net, None), basis)
 
 
 def part(x: np.ndarray, labels: np.ndarray | None = None, faults: Any = None, troubles: Any = None) -> Part:

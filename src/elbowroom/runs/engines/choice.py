@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Generator, Iterable, Iterator
 
+from torch import Tensor
+
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
@@ -15,14 +17,16 @@ from elbowroom.runs.settings import Settings
 from elbowroom.runs.sharing import using_threads
 
 # From a network, settings and parts to the certificates of each, in any order. Must not take a part before it has use
-# for it: the run stops by giving no more.
+# for it: the run stops by giving no more. Of a run along directions that were found, these are given as `basis`.
 Engine = Callable[[Network, Settings, Iterable[Part]], Generator[tuple[int, Certificates], None, None]]
 
 
-def local(net: Network, settings: Settings, work: Iterable[Part]) -> Generator[tuple[int, Certificates], None, None]:
+def local(
+    net: Network, settings: Settings, work: Iterable[Part], basis: Tensor | None = None
+) -> Generator[tuple[int, Certificates], None, None]:
     """One part after another, in this process; with `settings.threads`, where they are given, while it lasts."""
     with using_threads(settings.threads):
-        worker = Worker(net, settings)
+        worker = Worker(net, settings, basis)
         for part in work:
             yield part.number, worker.compute(part)
 

@@ -15,12 +15,13 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import ElbowroomError
 from elbowroom.network.graph import Network
 from elbowroom.runs.engines.pool import Event, distribute
-from elbowroom.runs.engines.transport import answer, network_bytes, network_of
+from elbowroom.runs.engines.transport import answer, basis_of, network_bytes, network_of
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.problem import device_of
 from elbowroom.runs.settings import Settings
@@ -31,7 +32,7 @@ _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 
 def processes(
-    net: Network, settings: Settings, work: Iterable[Part]
+    net: Network, settings: Settings, work: Iterable[Part], basis: Tensor | None = None
 ) -> Generator[tuple[int, Certificates], None, None]:
     """An engine: `settings.workers` processes, among which cores and memory are divided."""
     count = settings.workers or 1
@@ -39,7 +40,8 @@ def processes(
         total = Budget.of(None, device_of(settings)).total
         settings = dataclasses.replace(settings, memory=max(1 << 20, total // count))
     threads = threads_each(settings)
-    yield from distribute(_Processes((network_bytes(net), settings.plain(), threads)), count, net, work)
+    turned = None if basis is None else basis.numpy()
+    yield from distribute(_Processes((network_bytes(net), settings.plain(), threads, turned)), count, net, work)
 
 
 class _Processes:
@@ -111,7 +113,7 @@ def _no_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(pipe: Connection, network: bytes, settings: dict[str, Any], threads: int) -> None:
+def _serve(pipe: Connection, network: bytes, settings: dict[str, Any], threads: int, basis: Any) -> None:
     """The life of a worker."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # whoever asks for an end asks the process that writes
@@ -119,7 +121,7 @@ def _serve(pipe: Connection, network: bytes, settings: dict[str, Any], threads: 
     torch.set_num_threads(threads)
     with contextlib.suppress(EOFError, OSError):  # nobody is there any more
         try:
-            worker = Worker(network_of(network), Settings(**settings))
+            worker = Worker(network_of(network), Settings(**settings), basis_of(basis))
         except ElbowroomError as error:
             pipe.send(("failed", str(error)))
             return

@@ -14,12 +14,13 @@ from collections.abc import Generator, Hashable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network.graph import Network
 from elbowroom.runs.engines.pool import Event, distribute
-from elbowroom.runs.engines.transport import answer, network_bytes, network_of
+from elbowroom.runs.engines.transport import answer, basis_of, network_bytes, network_of
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.settings import Settings
 from elbowroom.search.memory import Budget
@@ -58,10 +59,12 @@ def connected(settings: Settings) -> Iterator[Settings]:
             ray.shutdown()
 
 
-def actors(net: Network, settings: Settings, work: Iterable[Part]) -> Generator[tuple[int, Certificates], None, None]:
+def actors(
+    net: Network, settings: Settings, work: Iterable[Part], basis: Tensor | None = None
+) -> Generator[tuple[int, Certificates], None, None]:
     """An engine: `settings.workers` actors, as far as the cluster has room for them."""
     count = settings.workers or 1
-    yield from distribute(_Actors(net, settings, count), count, net, work)
+    yield from distribute(_Actors(net, settings, count, basis), count, net, work)
 
 
 def _ray() -> Any:
@@ -107,7 +110,7 @@ def _must_answer(address: str) -> None:
 class _Actor:
     """A worker, in its own process somewhere in the cluster."""
 
-    def __init__(self, version: str, network: bytes, settings: dict[str, Any], count: int) -> None:
+    def __init__(self, version: str, network: bytes, settings: dict[str, Any], count: int, basis: Any) -> None:
         self._state: tuple[str, Any] = ("ready", None)
         try:
             if version != __version__:
@@ -116,7 +119,7 @@ class _Actor:
             if own.memory is None and own.device == "cpu":
                 total = Budget.of(None, torch.device("cpu")).total
                 own = dataclasses.replace(own, memory=max(1 << 20, total // min(count, _neighbours())))
-            self._worker = Worker(network_of(network), own)
+            self._worker = Worker(network_of(network), own, basis_of(basis))
         except ElbowroomError as error:
             self._state = ("failed", str(error))
 
@@ -138,11 +141,12 @@ class _Actors:
     """A worker is known by a number. It is never restarted: another one takes its place, and its part goes to
     whoever is free first, since there may be no room for the other one."""
 
-    def __init__(self, net: Network, settings: Settings, count: int) -> None:
+    def __init__(self, net: Network, settings: Settings, count: int, basis: Tensor | None) -> None:
         self._ray = _ray()
         needs = {"num_gpus": 1, "num_cpus": 0} if settings.device == "cuda" else {"num_cpus": 1}
         self._kind = self._ray.remote(_Actor).options(max_restarts=0, scheduling_strategy="SPREAD", **needs)
-        self._given = (__version__, self._ray.put(network_bytes(net)), settings.plain(), count)
+        turned = None if basis is None else self._ray.put(basis.numpy())
+        self._given = (__version__, self._ray.put(network_bytes(net)), settings.plain(), count, turned)
         self._numbers = itertools.count()
         self._alive: dict[Hashable, Any] = {}
         self._ready: set[Hashable] = set()

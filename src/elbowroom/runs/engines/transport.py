@@ -33,6 +33,12 @@ def network_of(content: bytes) -> Network:
         return load_network(path)
 
 
+def basis_of(content: Any) -> Tensor | None:
+    """Directions that were found for a run, `n x n`, from an array; None where there are none. Copied, since what was
+    received may lie in memory that is read-only and shared."""
+    return None if content is None else torch.from_numpy(np.array(content))
+
+
 def packed(certs: Certificates) -> dict[str, Any]:
     """Certificates by field, tensors as arrays, without the network, which the other side has."""
     found = {field.name: getattr(certs, field.name) for field in fields(certs) if field.name != "network"}

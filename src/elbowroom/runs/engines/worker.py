@@ -49,12 +49,15 @@ class Part:
 
 
 class Worker:
-    """Holds a network and computes parts. `settings` are resolved, see `elbowroom.runs.problem`."""
+    """Holds a network and computes parts. `settings` are resolved, see `elbowroom.runs.problem`; `basis`: directions
+    that were found for the run, `n x n`."""
 
-    def __init__(self, net: Network, settings: Settings) -> None:
+    def __init__(self, net: Network, settings: Settings, basis: Tensor | None = None) -> None:
         self.net = Network(net.nodes, net.decision, net.about)  # without its model: a run compares once, not each part
         self.settings = settings
-        self._arguments = arguments(settings, net)
+        self._arguments = arguments(settings, net, basis)
+        if isinstance(self._arguments["region"].basis, str):
+            raise InputError("a worker needs the directions that were found for its run (see runs/directions.py)")
 
     def sample(self) -> Certificates:
         """Certificates of two inputs: nothing is searched, but every setting is looked at.

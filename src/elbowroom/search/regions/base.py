@@ -14,6 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from elbowroom.claim.directions import coordinates
 from elbowroom.claim.space import Space
 from elbowroom.claim.stated import Stated
 from elbowroom.machine.torch_modes import recordable
@@ -147,7 +148,7 @@ class Placed:
         """Which of `points` (`b x m x n`) lie in the region, `b x m`."""
         moved = points - self.x[:, None]
         if self.basis is not None:
-            moved = moved @ self.basis
+            moved = coordinates(self.basis, moved)
         return self._inside(theta, moved)
 
     def _inside(self, theta: Tensor, moved: Tensor) -> Tensor:

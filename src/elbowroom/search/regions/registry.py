@@ -1,6 +1,6 @@
 """The shapes by the names that commands know them by, and what makes a region good.
 
-(`Oblique` needs a matrix, which no command can be told.)
+(Of `Oblique`, commands know the one whose directions are found; a matrix cannot be told them.)
 
 Names only, so that the command line can list them before torch is loaded: a shape's file is imported when it is made.
 """
@@ -20,7 +20,9 @@ REGIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "box-asymmetric": ("box", "Box", {"asymmetric": True}),
     "ellipsoid": ("ellipsoid", "Ellipsoid", {}),
     "l1": ("l1", "L1", {}),
+    "oblique": ("oblique", "Oblique", {"basis": "auto"}),
 }
+OBLIQUE = "oblique"
 OBJECTIVES = ("volume", "smallest", "free")  # what is to be as large as possible
 BALL = "ball:"  # and then a norm: "ball:1.5"
 
