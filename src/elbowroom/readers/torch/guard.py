@@ -31,6 +31,7 @@ from elbowroom.readers.torch.float64 import InFloat64, in_float64
 from elbowroom.readers.torch.step import At
 from elbowroom.readers.torch.trace import BATCH, PIECES, Translation, place
 
+_AT_ONCE = 64  # inputs beyond the first few, which are there for their codes
 _PASSES = 5  # of every input through the network, its trace, and what measures them
 
 
@@ -129,8 +130,11 @@ class TorchGuard:
         try:
             with torch.no_grad():
                 ways = self._ways(found)
-                for part in x.split(self.count):
-                    self._compare(part, ways, found)
+                held = max(1, sum(node.size for node in self.read.graph.nodes))
+                rest = max(self.count, min(_AT_ONCE, compare.MOST_NUMBERS // held))
+                for part in (x[: self.count], *x[self.count :].split(rest)):
+                    if len(part):
+                        self._compare(part, ways, found)
         except _DifferenceError as difference:
             return str(difference)
         return None

@@ -29,6 +29,8 @@ from elbowroom.readers.torch.guard import TorchGuard
 from elbowroom.readers.torch.takes import Takes, ways_to_take
 from elbowroom.readers.torch.trace import Translation
 
+_MOST_INPUTS = 10  # each of real or of whole numbers, which is tried
+_MOST_EXPORTS = 16
 NOT_SCRIPT = "give the torch.nn.Module it was made from, or save that with torch.export.save or as ONNX"
 
 
@@ -49,6 +51,8 @@ def read_module(
     shapes: list[Shape] = [tuple(s) for s in shape if isinstance(s, Sequence)]
     if not shapes:
         shapes = [tuple(n for n in shape if isinstance(n, int))]
+    if len(shapes) > _MOST_INPUTS:
+        raise UnsupportedError(f"{len(shapes)} inputs are too many, at most {_MOST_INPUTS} are read; join some of them")
     _refuse_max_norm(module)
     copied = _copy(module, len(shapes))
     dtype = dtype_of(copied)
@@ -188,7 +192,7 @@ def _traced(
             else:
                 return takes, _export(module, given), None
     assert fault is not None
-    for takes in kept:
+    for takes in kept[:_MOST_EXPORTS]:
         with contextlib.suppress(UnsupportedError):
             return takes, _export(module, takes.split(torch.zeros(2, takes.count), dtype)), fault
     raise fault
