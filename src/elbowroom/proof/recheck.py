@@ -29,6 +29,7 @@ from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
+from elbowroom.network.names import class_title
 from elbowroom.proof.arb import prove_arb
 from elbowroom.proof.faults import faults, region_of, trees_of
 from elbowroom.proof.kernel.prove import DEPLOYED, prove
@@ -302,8 +303,9 @@ def _why_not(certs: Certificates, net: Network, k: int, margins: Tensor) -> str:
     if certs.spec_rows is None:
         label, decided = int(certs.labels[k]), int(net.decide(net(certs.x[k : k + 1]))[0])
         if decided != label:
-            return f"not proved: the network decides {decided} at the input itself, not {label}"
-        which = f"against class {_others(label, net.n_outputs)[worst]}"
+            titles = class_title(net, decided), class_title(net, label)
+            return f"not proved: the network decides {titles[0]} at the input itself, not {titles[1]}"
+        which = f"against {class_title(net, _others(label, net.n_outputs)[worst])}"
     if least > 0:
         return "not proved: it holds on the region, but the input, which rounding puts beside it, was not proved"
     if not math.isfinite(least):

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from elbowroom.certificates.frame import IMPUTED
-from elbowroom.report.digits import at_least, at_most, between, near
+from elbowroom.report.digits import around, at_least, at_most, near
 from elbowroom.report.flags import as_flags
 from elbowroom.report.progress import in_words
 from elbowroom.runs.one_input import FREE, NEEDS, OPEN
@@ -218,7 +218,7 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("feature", overflow="fold")
     extent = "reach alone" if found["extent"] == REACH else found["extent"]
-    heads = ("value", "from", "to", extent) if "lower" in shown[0] else ("value", extent)
+    heads = ("value", "from", "to", "down", "up") if "lower" in shown[0] else ("value", extent)
     faces = any(f.get("seen_lower") is not None or f.get("seen_upper") is not None for f in found["features"])
     heads = (*heads, *(("seen below", "seen above") if faces else ()))
     shares = any(f["share"] is not None for f in found["features"])
@@ -237,6 +237,10 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
     Console(highlight=False, markup=False).print(table)
     if shares:
         print("room: how much of its domain, or of its range in the data, a feature may move in; least first")
+    if "lower" in shown[0]:
+        print(
+            "from, to: between which ends it may move, all features at once; down, up: how far that is from its value"
+        )
     if found["extent"] != HALF_WIDTH:
         print(f"{extent}: how far it may move while all others stay where they are; together they may move less")
     if faces:
@@ -244,13 +248,15 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
 
 
 def _moving(feature: dict[str, Any]) -> tuple[str, ...]:
-    ends = between(feature["lower"], feature["upper"]) if "lower" in feature else ()
-    return near(feature["value"], feature["half_width"]), *ends, at_most(feature["half_width"])
+    if "lower" not in feature:
+        return near(feature["value"], feature["half_width"]), at_most(feature["half_width"])
+    low, value, high = around(feature["lower"], feature["value"], feature["upper"])
+    return value, low, high, at_most(feature["down"]), at_most(feature["up"])
 
 
 def _held(feature: dict[str, Any], ends: bool) -> tuple[str, ...]:
     """Of a category."""
-    return printable(feature["value"]), *(("-", "-") if ends else ()), "-"
+    return printable(feature["value"]), *(("-",) * (4 if ends else 1))
 
 
 def _share(share: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -97,14 +98,15 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     eps, capped = certs.eps[row].flatten().tolist(), certs.capped[row].flatten().tolist()
     shares = [math.nan] * len(eps) if certs.room is None else certs.room[row].flatten().tolist()
     x, ends = _coordinates(certs, row)
+    sides = _sides(certs, row, x, ends) if ends else None
     names = feature_titles(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
     table = net.about.table or Table(tuple(Column(title) for title in names))
     features, own, states = [], certs.rows(row, row + 1), _states(certs, row)
     for column, place in zip(table.columns, table.places):
         k = place.start
         found: dict[str, Any] = {"feature": column.name, "number": k, "value": x[k], "half_width": eps[k]}
-        if ends:
-            found.update(lower=ends[0][k], upper=ends[1][k])
+        if ends and sides:
+            found.update(lower=ends[0][k], upper=ends[1][k], down=sides[0][k], up=sides[1][k])
         if certs.seen_lower is not None and certs.seen_upper is not None:
             seen = (float(t[row].flatten()[k]) for t in (certs.seen_lower, certs.seen_upper))
             found.update(zip(("seen_lower", "seen_upper"), (v if math.isfinite(v) else None for v in seen)))
@@ -124,6 +126,23 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     if states is not None:
         return sorted(features, key=lambda f: (NEEDS, OPEN, FREE, FROZEN).index(f["state"]))
     return sorted(features, key=room)
+
+
+def _sides(
+    certs: Certificates, row: int, x: list[float], ends: tuple[list[float], list[float]]
+) -> tuple[list[float], list[float]]:
+    """How far each feature, or direction, may fall and rise; never too much."""
+    if certs.down is not None and certs.up is not None:
+        return certs.down[row].flatten().tolist(), certs.up[row].flatten().tolist()
+    return [inward(a, b) for a, b in zip(x, ends[0])], [inward(b, a) for a, b in zip(x, ends[1])]
+
+
+def inward(high: float, low: float) -> float:
+    """The difference, rounded down where it is no float64 number; 0 where it is negative."""
+    found = high - low
+    if found > 0 and math.isfinite(found) and Fraction(found) > Fraction(high) - Fraction(low):
+        found = math.nextafter(found, 0.0)
+    return max(0.0, found)
 
 
 def _states(certs: Certificates, row: int) -> list[str] | None:
