@@ -45,13 +45,15 @@ def test_rows_slices_masks_and_lists() -> None:
         assert CERTS[mask].index.tolist() == [0, 1, 3, 5, 6, 7, 8]
     for rows in ([8, 0], np.array([8, 0]), torch.tensor([-1, 0])):
         assert CERTS[rows].index.tolist() == [8, 0] and torch.equal(CERTS[rows].x[0], CERTS.x[8])
+    for one in (CERTS[:1][torch.tensor([True])], CERTS[torch.tensor([0])], CERTS[np.array([0])], CERTS[[0]]):
+        assert isinstance(one, er.Certificates) and one.index.tolist() == [0]
     assert CERTS[3:][1:][0].number == 4 and len(CERTS[[]]) == 0
     assert CERTS[np.int64(3)].number == 3 and CERTS[torch.tensor(3)].number == 3
 
 
-@pytest.mark.parametrize("key", [[True, False], 1.5, "a", None, [0.0], [[0]], True, (1, 2)])
+@pytest.mark.parametrize("key", [[True, False], 1.5, "a", None, [0.0], [[0]], True, torch.tensor(True), (1, 2)])
 def test_what_chooses_nothing_is_refused(key: Any) -> None:
-    if key == (1, 2):
+    if isinstance(key, tuple):
         assert CERTS[key].index.tolist() == [1, 2]  # as a list of rows
         return
     with pytest.raises(InputError, match="a row, a slice, a list of rows, or 9 booleans"):

@@ -62,10 +62,7 @@ class Views:
         list of rows. Those chosen keep the numbers by which they were known (`number`)."""
         if isinstance(key, slice):
             return _chosen(self, list(range(len(self))[key]))
-        try:
-            row = None if isinstance(key, bool | np.bool_) else operator.index(key)
-        except (TypeError, RuntimeError):
-            row = None
+        row = _row(key)
         if row is None:
             return _chosen(self, _rows(key, len(self)))
         if not -len(self) <= row < len(self):
@@ -250,6 +247,18 @@ def _chosen(certs: Any, rows: list[int]) -> Any:
     """These rows, known by the numbers they had."""
     numbers = torch.tensor([certs.number(row) for row in rows], dtype=torch.int64)
     return replace(taken(certs, rows), index=numbers, missing=0)
+
+
+def _row(key: Any) -> int | None:
+    """A whole number; None for whatever chooses several, or nothing: arrays of one entry, too, and true or false."""
+    if isinstance(key, Tensor | np.ndarray) and (key.ndim or key.dtype in (torch.bool, bool)):
+        return None
+    if isinstance(key, bool | np.bool_):
+        return None
+    try:
+        return operator.index(key)
+    except (TypeError, RuntimeError):
+        return None
 
 
 def _rows(key: Any, count: int) -> list[int]:

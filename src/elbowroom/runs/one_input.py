@@ -43,12 +43,16 @@ FREE, NEEDS, OPEN, FROZEN = "free", "needed", "not decided", "frozen"  # states 
 
 def one_input(run: Run, number: int) -> dict[str, Any]:
     """Everything about the input with this number in the data set, as a JSON object."""
+    part, row = where_is(run, number)
+    return input_of(run.read(part), row, number, name_of(run, part, row))
+
+
+def where_is(run: Run, number: int) -> tuple[int, int]:
+    """Part and row of the input with this number in the data set; an `InputError` where it has no certificate."""
     for k in run.finished():
-        certs = run.read(k)
-        numbers = numbers_of(run, k, certs)
+        numbers = numbers_of(run, k, run.read(k))
         if number in numbers:
-            row = numbers.index(number)
-            return input_of(certs, row, number, name_of(run, k, row))
+            return k, numbers.index(number)
     done = sum(len(run.rows(k)) for k in run.finished())
     left = "" if done == run.plan.inputs else f", and {run.plan.inputs - done:,} inputs are still to be certified"
     raise InputError(f"{run.folder} has no certificate of input {number}{left}")

@@ -13,7 +13,7 @@ from elbowroom.arguments.features import feature_titles
 from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
-from elbowroom.report.page.room import Scale, shares
+from elbowroom.report.room import Scale, shares
 from elbowroom.runs.one_input import name_of, numbers_of
 
 _LARGEST = 2**53  # whole numbers up to there are exact in a script
