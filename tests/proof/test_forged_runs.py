@@ -434,7 +434,7 @@ def verdict(run: Path) -> str:
     numbers = [certs.number(k) for k in range(len(certs))]
     if sorted(one["input"] for one, _ in ones) == sorted(numbers):  # a forger may give inputs any numbers
         assert summary["status"]["certified"] == len(sizes) == found["counts"]["proved"]
-        assert not sizes or summary["non_uniform"] == pytest.approx(np.mean(sizes), rel=1e-6)
+        assert not sizes or summary["size"] == pytest.approx(np.mean(sizes), rel=1e-6)
     words = {"Box": "half-widths", "Ellipsoid": "semi-axes", "L1": "reaches along the axes"}
     shape = inner(summary["region"])
     assert f"region {summary['region']}" in text and words.get(shape, words["L1"]) in text

@@ -27,6 +27,9 @@ def diff(
     ] = None,
     max_mean_shrink: Annotated[str | None, _limit("The mean room may not shrink by more.", "5%")] = None,
     max_lost: Annotated[str | None, _limit("No more inputs may lose their certificate.", "N|1%")] = None,
+    max_levels_lost: Annotated[
+        str | None, _limit("The regions of no more inputs may lose levels of a category.", "N|1%")
+    ] = None,
     max_changed: Annotated[str | None, _limit("No more decisions may change.", "N|1%")] = None,
     json: Json = False,
 ) -> int:
@@ -43,7 +46,8 @@ def diff(
     from elbowroom.runs.limits import exit_status, judged
 
     given = {
-        "max_shrink": max_shrink, "max_mean_shrink": max_mean_shrink, "max_lost": max_lost, "max_changed": max_changed
+        "max_shrink": max_shrink, "max_mean_shrink": max_mean_shrink, "max_lost": max_lost,
+        "max_levels_lost": max_levels_lost, "max_changed": max_changed,
     }  # fmt: skip
     found = diff_of(Run.open(old), Run.open(new))
     answers = judged(found, {name: text for name, text in given.items() if text is not None})

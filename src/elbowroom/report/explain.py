@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from elbowroom.arguments.names import counted
 from elbowroom.certificates.frame import CAPPED, IMPUTED
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
@@ -58,7 +59,7 @@ def what_stays(found: dict[str, Any]) -> str:
     executed = f", also as executed in {found['deployed']}" if found["deployed"] else ""
     if found["label"] is None:
         count = found["conditions"] or 0
-        return f"{_count(count, 'condition')} of the specification hold{'s' * (count == 1)} of the outputs{executed}"
+        return f"{counted(count, 'condition')} of the specification hold{'s' * (count == 1)} of the outputs{executed}"
     return f"the network decides {called(found)}{executed}"
 
 
@@ -72,7 +73,7 @@ def _claim(found: dict[str, Any]) -> list[str]:
         free = sum(f["state"] == FREE for f in found["features"])
         return [
             f"Input {found['input']}: certified. {_capital(what_stays(found))} whatever values of their domain "
-            f"{_count(free, 'feature')} take{'s' * (free == 1)}, all at once, while the others stay as they are."
+            f"{counted(free, 'feature')} take{'s' * (free == 1)}, all at once, while the others stay as they are."
         ]
     if found["extent"] == HALF_WIDTH and "lower" in found["features"][0]:
         along = "feature" if not found["features"][0]["feature"].startswith("direction ") else "direction"
@@ -99,7 +100,7 @@ def _ranges(found: dict[str, Any], most: int) -> list[str]:
     ranges = [f for f in moving if "levels" not in f]
     lines = [f"  {f['feature']}: {_range(f)}" for f in ranges[:most]]
     if len(ranges) > most:
-        lines.append(f"  ... and {_count(len(ranges) - most, 'more feature')} with more room")
+        lines.append(f"  ... and {counted(len(ranges) - most, 'more feature')} with more room")
     lines += [f"  {f['feature']}: any of {listed(f['levels'], ', ')} (here: {f['value']})" for f in sets]
     if fixed:
         names = ", ".join(fixed[:most]) + (f" and {len(fixed) - most:,} more" if len(fixed) > most else "")
@@ -153,10 +154,6 @@ def _beyond(found: dict[str, Any]) -> list[str]:
     if reach is None:
         return ["No counterexample was found, however far the region was scaled up: that proves nothing."]
     return [f"Scaled up {at_least(reach, _DIGITS)} times about the input, the region holds an input where {what}."]
-
-
-def _count(count: int, word: str) -> str:
-    return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def _capital(text: str) -> str:

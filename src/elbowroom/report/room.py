@@ -14,7 +14,9 @@ from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
+from elbowroom.network.graph import Network
 
+_ALIKE = 1.001  # how much wider one axis may be than another that it is like
 DOMAIN, OBSERVED, NOTHING = "the domain", "the range of the inputs", "nothing"
 
 
@@ -83,6 +85,15 @@ def _observed(n: int, inputs: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
             least = torch.minimum(least, torch.where(x.isfinite(), x, torch.inf).amin(0))
             most = torch.maximum(most, torch.where(x.isfinite(), x, -torch.inf).amax(0))
     return least, most
+
+
+def of_mixed_units(scale: Scale, net: Network) -> bool:
+    """Whether features that are numbers have axes of different widths, so that only shares of them can be compared; not
+    where one has no axis."""
+    width = scale.high - scale.low
+    if net.about.table is not None:
+        width = width[torch.from_numpy(net.about.table.moves)]
+    return bool((width > 0).all()) and len(width) > 0 and bool(width.max() > _ALIKE * width.min())
 
 
 def shares(certs: Certificates, scale: Scale) -> Tensor:

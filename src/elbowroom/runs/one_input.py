@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from elbowroom.arguments.features import feature_titles
+from elbowroom.arguments.names import counted
 from elbowroom.certificates.frame import levels_allowed, notes_of
 from elbowroom.certificates.result import FIXED, NEEDED, UNDECIDED, Certificates
 from elbowroom.certificates.store import Run
@@ -24,7 +25,7 @@ _STATED = (
     "name",
     "message",
     "class",
-    "uniform",
+    "uniform_radius",
     "ratio",
     "margin",
     "search",
@@ -54,7 +55,7 @@ def where_is(run: Run, number: int) -> tuple[int, int]:
         if number in numbers:
             return k, numbers.index(number)
     done = sum(len(run.rows(k)) for k in run.finished())
-    left = "" if done == run.plan.inputs else f", and {run.plan.inputs - done:,} inputs are still to be certified"
+    left = "" if done == run.plan.inputs else f", with {counted(run.plan.inputs - done, 'input')} still to be certified"
     raise InputError(f"{run.folder} has no certificate of input {number}{left}")
 
 
@@ -82,7 +83,7 @@ def input_of(certs: Certificates, row: int, number: int, name: str | None) -> di
         "class": net.about.classes[label] if net.about.classes and 0 <= label < len(net.about.classes) else None,
         "conditions": None if certs.spec_group is None else len(certs.spec_group.unique()),
         "deployed": certs.settings["deployed"],
-        "uniform": float(certs.uniform[row]),
+        "uniform_radius": float(certs.uniform[row]),
         "shares": certs.settings.get("shares", False),
         "geomean": float(certs.geomean[row]),
         "ratio": float(certs.ratio[row]),

@@ -16,7 +16,7 @@ from elbowroom.errors import InputError
 from elbowroom.network.names import class_title
 from elbowroom.report.plot.drawing import Drawing, as_text, as_texts
 from elbowroom.report.plot.histograms import draw_extents
-from elbowroom.report.room import Scale, shares
+from elbowroom.report.room import Scale, of_mixed_units, shares
 
 _SHADES = "cividis_r"  # light to dark from the lowest value to the highest: it reads in grey, too
 _BINS = 80  # along the axis, in which dots that would hide each other are spread
@@ -149,7 +149,7 @@ def extents_histogram(certs: Certificates, scale: Scale) -> Drawing:
     if not bool(free.any()):
         raise InputError("no feature may move in any certified region, so there is no room to draw")
     count = f"{len(good):,} certified input{'s' * (len(good) != 1)}"
-    if _mixed(good, scale):
+    if of_mixed_units(scale, good.network):
         values = 100 * shares(good, scale)[free]
 
         def draw(ax: Any) -> None:
@@ -176,14 +176,6 @@ def extents_histogram(certs: Certificates, scale: Scale) -> Drawing:
     return Drawing((8.0, 4.2), draw_lengths)
 
 
-def _mixed(certs: Certificates, scale: Scale) -> bool:
-    """Whether features are of different kinds, of which only shares can be compared: their axes differ."""
-    if not _comparable(certs, scale):
-        return False
-    width = (scale.high - scale.low)[(certs.eps > 0).flatten(1).any(0)]
-    return bool(width.max() > 1.001 * width.min())
-
-
 def _unit(certs: Certificates) -> str:
     assert certs.network is not None
     table = certs.network.about.table
@@ -200,7 +192,7 @@ def similarity(certs: Certificates, scale: Scale) -> Drawing:
     left = max(0, len(good) - _MOST)
     good = good[:_MOST]
     good = good[torch.argsort(good.labels, stable=True)]
-    by_share = _mixed(good, scale)
+    by_share = of_mixed_units(scale, good.network)
     extents = (shares(good, scale) if by_share else good.eps.flatten(1)).nan_to_num(0.0)
     lengths = extents.norm(dim=1, keepdim=True)
     if not bool((lengths > 0).all()):
