@@ -2,8 +2,8 @@
 
 A perceptron of scikit-learn tells benign from malignant tumours by 30 measurements of cell nuclei (569 patients, data
 that come with scikit-learn). They have different units: a radius of 14, an area of 650, a smoothness of 0.1. Around
-each test patient this finds the largest box in which the diagnosis provably stays the same, with a tolerance of its
-own for every measurement, all of them at once, and in the data's own units.
+each test patient this finds a box, as large as it can, in which the diagnosis provably stays the same, with a tolerance
+of its own for every measurement, all of them at once, and in the data's own units.
 
     python examples/breast_cancer.py
 

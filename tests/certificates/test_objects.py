@@ -78,7 +78,7 @@ def test_one_certificate_has_plain_fields() -> None:
     with pytest.raises(AttributeError):
         _ = one.nothing
     assert CERTS[2].status == "misclassified" and CERTS[2].class_name is not None
-    assert er.check(one.certificates).counts["proved"] == 1
+    assert er.check(one) and er.check(one.certificates).counts["proved"] == 1
     with pytest.raises(InputError, match="of one input"):
         er.Certificate(CERTS)
 

@@ -18,6 +18,7 @@ from commands import good, refused
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network
+from elbowroom.report.plot import drawing
 from elbowroom.report.plot.drawing import as_text, as_texts
 from elbowroom.report.plot.pictures import KINDS
 from report.pages import image_run, plane_run
@@ -179,6 +180,20 @@ def test_what_cannot_be_drawn() -> None:
         CERTS.plot.summary(max_features=0)
     with pytest.raises(IndexError):
         CERTS.plot.tolerance(9)
+
+
+def test_what_a_notebook_sets_up_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first figure there loads pyplot, which makes the notebook show this one and all that follow."""
+    made = drawing._figure
+
+    def loading(size: tuple[float, float]) -> Any:
+        matplotlib.rcParams["interactive"] = True
+        return made(size)
+
+    monkeypatch.setattr(drawing, "_figure", loading)
+    with matplotlib.rc_context():
+        CERTS.plot.histogram()
+        assert matplotlib.rcParams["interactive"]
 
 
 def test_names_in_pictures() -> None:

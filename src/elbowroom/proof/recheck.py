@@ -20,6 +20,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from elbowroom.certificates.objects import Certificate
 from elbowroom.certificates.result import Certificates
 from elbowroom.claim.categories import Categories
 from elbowroom.claim.hints import Hints
@@ -101,7 +102,7 @@ class CheckReport:
 
 @in_own_modes
 def check(
-    certs: Certificates,
+    certs: Certificates | Certificate,
     net: Network | None = None,
     arithmetic: str = "float64",
     deployed: str | None = None,
@@ -111,7 +112,7 @@ def check(
     """Proves every certificate again, by code that shares nothing with the search.
 
     Args:
-        certs: What to prove.
+        certs: What to prove, all of it or the certificate of one input.
         net: The network they should be about, by default the one they carry.
         arithmetic: "float64", the strict check that counts its own rounding, or "arb", ball arithmetic by python-flint
             (slow).
@@ -131,6 +132,7 @@ def check(
         >>> report = er.check(er.Certificates.load("run"))
         >>> bool(report), report.passed, report.message
     """
+    certs = certs.certificates if isinstance(certs, Certificate) else certs
     started = time.perf_counter()
     if not isinstance(certs, Certificates):
         raise InputError(f"check needs Certificates (see Certificates.load), got {type(certs).__name__}")

@@ -39,6 +39,7 @@ def explained(certs: Certificates, most: int) -> Sentences:
     found = one_of(certs)
     lines = _claim(found) if found["features"] else _why_not(found)
     if found["features"]:
+        _say_of_what(certs, found["features"])
         lines += _ranges(found, most) if "state" not in found["features"][0] else _states(found, most)
         lines += _beyond(found)
         lines.append("Nothing is said about inputs outside. er.check(certs) proves what is certified again.")
@@ -108,6 +109,18 @@ def _ranges(found: dict[str, Any], most: int) -> list[str]:
     return lines
 
 
+def _say_of_what(certs: Certificates, features: list[dict[str, Any]]) -> None:
+    """Adds to features what their share is `of`: the domain, where it is that wide, else what was told to be the scale,
+    or the range of the data."""
+    width = None
+    if certs.lowest is not None and certs.highest is not None:
+        width = (certs.highest - certs.lowest)[0].flatten()
+    for f in features:
+        k = f["number"]
+        whole = width is not None and certs.scale is not None and bool(width[k] == certs.scale.flatten()[k])
+        f["of"] = "domain" if whole else "scale"
+
+
 def _range(f: dict[str, Any]) -> str:
     """The range of a feature that may move, rounded inwards."""
     unit = f" {f['unit']}" if f["unit"] else ""
@@ -118,7 +131,7 @@ def _range(f: dict[str, Any]) -> str:
         down, up = at_most(f["down"], _DIGITS), at_most(f["up"], _DIGITS)
         text = f"{low} to {high}{unit} (here {value}: down by {down}, up by {up})"
     if f["share"] is not None:
-        text += f", {at_most(100 * f['share'], 3)} % of its domain or range"
+        text += f", {at_most(100 * f['share'], 3)} % of its {f['of']}"
     if CAPPED in f["note"]:
         text += "; it ends at a limit that was set"
     if IMPUTED in f["note"]:

@@ -6,6 +6,7 @@ from collections import Counter
 from html import escape
 from typing import Any
 
+from elbowroom.arguments.names import counted
 from elbowroom.certificates.result import Certificates
 from elbowroom.network.levels import listed
 from elbowroom.report.digits import around, at_most, near
@@ -19,7 +20,7 @@ _NUMBER = ' style="text-align:right"'
 def table_of(certs: Certificates) -> str:
     """The inputs with the smallest regions first, then some without a certificate, and why."""
     counts = ", ".join(f"{n:,} {s.replace('_', ' ')}" for s, n in Counter(certs.status).most_common())
-    head = f"<b>Certificates</b> of {len(certs):,} input{'s' * (len(certs) != 1)}: {escape(counts) or 'none'}"
+    head = f"<b>Certificates</b> of {counted(len(certs), 'input')}: {escape(counts) or 'none'}"
     if certs.network is None:
         return f"<div>{head}</div>"
     shown = certs.tightest(_ROWS)
@@ -40,7 +41,7 @@ def _row(certs: Certificates, row: int) -> str:
     one = one_of(certs[row].certificates)
     first = next((f for f in one["features"] if f["half_width"] > 0), None)
     stays = called(one) if one["label"] is not None else what_stays(one)
-    least, text = ("-", "-") if first is None else (first["feature"], _range(first))
+    least, text = ("-", "-") if first is None else (first["feature"], f"{_range(first)} {first['unit']}".strip())
     cells = f"<td>{one['input']}</td><td>certified</td><td>{_text(stays)}</td>"
     size = at_most(one["geomean"], 4)
     return f"<tr>{cells}<td{_NUMBER}>{size}</td><td>{_text(least)}</td><td>{_text(text)}</td></tr>"
@@ -62,7 +63,7 @@ def table_of_one(certs: Certificates) -> str:
         cells = f"<td>{_text(f['feature'])}</td><td{_NUMBER}>{_text(value)}</td><td{_NUMBER}>{_text(_range(f))}</td>"
         rows.append(f"<tr>{cells}<td>{_text(f['unit'])}</td><td{_NUMBER}>{share}</td><td>{_text(note)}</td></tr>")
     left = len(one["features"]) - len(rows)
-    more = f"<div>... and {left:,} more with more room</div>" if left else ""
+    more = f"<div>... and {counted(left, 'more feature')}, with more room or held fixed</div>" if left else ""
     heads = ("feature", "value", "certified", "unit", "room", "")
     return f"<div>{head}, {_text(what_stays(one))}</div>{_table(heads, rows)}{more}"
 

@@ -31,9 +31,10 @@ class Drawing:
     def on(self, ax: Any = None) -> Any:
         """Draws on these axes, or in a figure of its own; returns the axes."""
         need_matplotlib()
+        # Outside of the style: loading pyplot sets up a notebook, which leaving the style would undo.
+        figure = _figure(self.size) if ax is None else None
         with _styled():
-            if ax is None:
-                ax = self._axes(_figure(self.size))
+            ax = self._axes(figure) if ax is None else ax
             self.draw(ax)
         return ax
 
