@@ -224,7 +224,7 @@ def test_nothing_to_compare_is_not_fine() -> None:
 def test_the_gate(pair: tuple[Run, Run], tmp_path: Path) -> None:
     old, new = (str(each.folder) for each in pair)
     said = good("diff", old, old, "--max-shrink", "0%", "--max-changed", "0").output
-    assert "within --max-shrink 0%: the room of an input shrank by 0 %" in said
+    assert "within --max-shrink 0%: the region of an input shrank by 0 %" in said
     closed = run("diff", old, new, "--max-shrink", "1%")
     assert closed.exit_code == 1 and "EXCEEDED --max-shrink 1%" in closed.output
     assert good("diff", old, new).exit_code == 0

@@ -245,7 +245,8 @@ _SHARED = ("settings", "network", "shape", "plot")
 
 def _chosen(certs: Any, rows: list[int]) -> Any:
     """These rows, known by the numbers they had."""
-    numbers = torch.tensor([certs.number(row) for row in rows], dtype=torch.int64)
+    numbers = torch.tensor(rows, dtype=torch.int64)
+    numbers = numbers if certs.index is None else certs.index[numbers]
     return replace(taken(certs, rows), index=numbers, missing=0)
 
 

@@ -15,7 +15,7 @@ _ROWS, _FEATURES = 10, 5
 
 
 def show_diff(found: dict[str, Any], answers: list[dict[str, Any]], flags: dict[str, str]) -> None:
-    """Prints what became of the room, whose shrank most, and which limits are exceeded."""
+    """Prints what became of the regions, whose shrank most, and which limits are exceeded."""
     print(f"old: {printable(found['old'])}")
     print(f"new: {printable(found['new'])}")
     for line in sentences(found):
@@ -23,7 +23,7 @@ def show_diff(found: dict[str, Any], answers: list[dict[str, Any]], flags: dict[
     _show_rows(worst(found, _ROWS))
     features = [f for f in found["features"] if f["shrink"] > 0][:_FEATURES]
     if features:
-        print("\nfeatures whose room shrank most (geometric mean over the inputs certified by both):")
+        print("\nfeatures whose extents shrank most (geometric mean over the inputs certified by both):")
         for each in features:
             print(f"  {printable(each['feature'])}: {percent(each['shrink'])}")
     for answer in answers:
@@ -42,14 +42,16 @@ def sentences(found: dict[str, Any]) -> list[str]:
             said.append(f"not compared: {counted(count, 'input')} of the {where} run only")
     said += [f"incomplete: {folder}" for folder in found["unfinished"]]
     if found["both"]:
-        said.append(f"room of those certified in both: smaller for {found['shrunk']:,}, larger for {found['grown']:,}")
+        said.append(
+            f"size of the regions certified in both: smaller for {found['shrunk']:,}, larger for {found['grown']:,}"
+        )
     if found["shrinks"]:
         middle = found["shrinks"]["50%"]
         said.append(f"in the median it {'shrank' if middle >= 0 else 'grew'} by {percent(abs(middle))}")
     if found["mean_shrink"] is not None:
         mean = found["mean_shrink"]
         said.append(
-            f"mean room of the inputs certified in the old run, nothing where it is lost: "
+            f"mean size of the regions certified in the old run, nothing where it is lost: "
             f"{percent(abs(mean))} {'less' if mean >= 0 else 'more'}"
         )
     if found["levels_lost"] or found["levels_gained"]:
@@ -64,7 +66,7 @@ def sentences(found: dict[str, Any]) -> list[str]:
 
 def worst(found: dict[str, Any], most: int) -> list[dict[str, Any]]:
     """The inputs that lost most, or levels of a category, or whose decision changed: at most so many. Those first that
-    lost a larger share, and of these those that had more room."""
+    lost a larger share, and of these those that were larger."""
     rows = [row for row in found["rows"] if row["changed"] or (row["shrink"] or 0) > 0 or row["levels_lost"]]
     return sorted(rows, key=lambda row: (-(row["shrink"] or 0), -(row["old"] or 0), row["input"]))[:most]
 
@@ -75,7 +77,7 @@ def percent(share: float) -> str:
 
 
 def change(row: dict[str, Any]) -> str:
-    """What became of an input's room, in words."""
+    """What became of an input's region, in words."""
     if row["shrink"] is None:
         return "no certificate before"
     if row["new"] is None:

@@ -34,9 +34,7 @@ def between(low: float, high: float, fewest: int = _FEW) -> tuple[str, str]:
 def around(low: float, value: float, high: float, fewest: int = _FEW) -> tuple[str, str, str]:
     """Both ends of a range as in `between`, and between them a value of it, in as many digits as show that it lies
     there. An end that is the value reads as the value does."""
-    large = max(abs(low), abs(high))
-    whole = math.floor(math.log10(large)) + 1 if 1 <= large < 10**_FEW else 0  # to write no power of ten
-    for digits in range(max(fewest, whole), _MOST + 1):
+    for digits in range(fewest, _MOST + 1):
         text = near(value, (high - low) / 2)
         ends = between(low, high, digits)
         low_text, high_text = (text if end == value == float(text) else own for end, own in zip((low, high), ends))
@@ -57,4 +55,6 @@ def near(value: float, extent: float) -> str:
 def _rounded(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return str(value)
+    if 1 <= abs(value) < 10**_FEW:  # all whole digits, so that no power of ten is written
+        digits = max(digits, len(str(int(abs(value)))))
     return f"{float(Context(prec=digits, rounding=rounding).create_decimal(Decimal(value))):.{digits}g}"

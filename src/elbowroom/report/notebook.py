@@ -6,11 +6,16 @@ from collections import Counter
 from html import escape
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from elbowroom.arguments.features import feature_titles
 from elbowroom.arguments.names import counted
 from elbowroom.certificates.result import Certificates
 from elbowroom.network.levels import listed
+from elbowroom.network.names import class_title
 from elbowroom.report.digits import around, at_most, near
-from elbowroom.report.explain import called, one_of, what_stays
+from elbowroom.report.explain import one_of, what_stays
 from elbowroom.report.runs import printable
 
 _ROWS, _FAILED, _FEATURES, _LONGEST = 8, 4, 12, 160
@@ -24,7 +29,7 @@ def table_of(certs: Certificates) -> str:
     if certs.network is None:
         return f"<div>{head}</div>"
     shown = certs.tightest(_ROWS)
-    rows = [_row(shown, k) for k in range(len(shown))]
+    rows = _certified(shown)
     failed = [k for k, status in enumerate(certs.status) if status != "certified"]
     for k in failed[:_FAILED]:
         why = certs.message[k] or certs.status[k].replace("_", " ")
@@ -37,14 +42,34 @@ def table_of(certs: Certificates) -> str:
     return f"<div>{head}</div>{_table(heads, rows)}{more}"
 
 
-def _row(certs: Certificates, row: int) -> str:
-    one = one_of(certs[row].certificates)
-    first = next((f for f in one["features"] if f["half_width"] > 0), None)
-    stays = called(one) if one["label"] is not None else what_stays(one)
-    least, text = ("-", "-") if first is None else (first["feature"], f"{_range(first)} {first['unit']}".strip())
-    cells = f"<td>{one['input']}</td><td>certified</td><td>{_text(stays)}</td>"
-    size = at_most(one["geomean"], 4)
-    return f"<tr>{cells}<td{_NUMBER}>{size}</td><td>{_text(least)}</td><td>{_text(text)}</td></tr>"
+def _certified(certs: Certificates) -> list[str]:
+    """A row per input: what stays, the region's size, and which feature has the least room."""
+    net = certs.network
+    assert net is not None
+    table, names = net.about.table, feature_titles(net)
+    units = [column.unit for column in table.columns for _ in range(column.width)] if table else [""] * len(names)
+    eps, share = certs.eps.flatten(1), None if certs.room is None else certs.room.flatten(1)
+    found = []
+    for row in range(len(certs)):
+        label, k = int(certs.labels[row]), _least(eps[row], None if share is None else share[row])
+        stays = "the specification" if label < 0 else class_title(net, label)
+        least, text = "-", "-"
+        if k is not None and certs.basis is None:
+            f: dict[str, Any] = {"value": float(certs.x[row].flatten()[k]), "half_width": float(eps[row, k])}
+            if certs.lower is not None and certs.upper is not None:
+                f.update(lower=float(certs.lower[row].flatten()[k]), upper=float(certs.upper[row].flatten()[k]))
+            least, text = names[k], f"{_range(f)} {units[k]}".strip()
+        cells = f"<td>{certs.number(row)}</td><td>certified</td><td>{_text(stays)}</td>"
+        size = at_most(float(certs.geomean[row]), 4)
+        found.append(f"<tr>{cells}<td{_NUMBER}>{size}</td><td>{_text(least)}</td><td>{_text(text)}</td></tr>")
+    return found
+
+
+def _least(eps: Tensor, share: Tensor | None) -> int | None:
+    """Which of the features that move has the least room, as a share where that is known; None where none moves."""
+    measure = eps if share is None or not bool((share.isfinite() & (eps > 0)).any()) else share
+    some = measure.isfinite() & (eps > 0)
+    return int(torch.where(some, measure, torch.inf).argmin()) if bool(some.any()) else None
 
 
 def table_of_one(certs: Certificates) -> str:

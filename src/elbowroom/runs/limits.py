@@ -22,8 +22,8 @@ class Limit:
 
 
 LIMITS = {
-    "max_shrink": Limit("most_shrink", "the room of an input shrank by"),
-    "max_mean_shrink": Limit("mean_shrink", "the mean room shrank by"),
+    "max_shrink": Limit("most_shrink", "the region of an input shrank by"),
+    "max_mean_shrink": Limit("mean_shrink", "the mean size shrank by"),
     "max_lost": Limit("lost", "inputs that lost their certificate:"),
     "max_levels_lost": Limit("levels_lost", "inputs whose regions lost levels of a category:"),
     "max_changed": Limit("changed", "decisions that changed:"),

@@ -132,7 +132,7 @@ def comparison(one: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any
         "refused": None,
         "sentences": [f"{line[0].upper()}{line[1:]}." for line in sentences(found)],
         "rows": rows,
-        "picture": histogram(_factors(shrinks), "new room / old room, of the inputs certified in both"),
+        "picture": histogram(_factors(shrinks), "new size / old size, of the inputs certified in both"),
     }
 
 
