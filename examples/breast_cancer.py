@@ -2,8 +2,8 @@
 
 A perceptron of scikit-learn tells benign from malignant tumours by 30 measurements of cell nuclei (569 patients, data
 that come with scikit-learn). They have different units: a radius of 14, an area of 650, a smoothness of 0.1. Around
-each test patient this finds the largest box in which the diagnosis provably stays the same, with a tolerance of its
-own for every measurement, all of them at once, and in the data's own units.
+each test patient this finds a box, as large as it can, in which the diagnosis provably stays the same, with a tolerance
+of its own for every measurement, all of them at once, and in the data's own units.
 
     python examples/breast_cancer.py
 
@@ -32,7 +32,6 @@ from sklearn.preprocessing import StandardScaler
 import elbowroom as er
 
 WIDTH = 80
-BAR, TRACK, DOT = "#2b6cb0", "#e4e7eb", "#d9772b"
 
 
 @dataclass(frozen=True)
@@ -152,43 +151,9 @@ def tell(found: Study, row: int, say: Console) -> None:
 
 def draw(found: Study, row: int, path: Path) -> None:
     """The ranges as bars on the observed ranges, with the patient's values as dots."""
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    value, lower, upper = found.box(row)
-    low, high = found.lowest[found.free], found.highest[found.free]
-    order = np.argsort(-found.shares(row))  # the least room on top
-    figure = Figure(figsize=(9.5, 7.2), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.15, h_pad=0.12)
-    ax = figure.subplots()
-    for at, k in enumerate(order):
-        start, value_at, end = ((v[k] - low[k]) / (high[k] - low[k]) for v in (lower, value, upper))
-        ax.barh(at, 1, height=0.62, color=TRACK, zorder=1)
-        ax.barh(at, end - start, left=start, height=0.62, color=BAR, zorder=2)
-        ax.plot(value_at, at, "o", color=DOT, mec="white", mew=1.2, ms=8.5, zorder=3)
-        text = f"{inward(lower[k], value[k])} – {inward(upper[k], value[k])}"
-        ax.text(1.02, at, text, va="center", fontsize=8.5, color="#333333")
-    ax.set_yticks(range(len(order)), found.names[found.free][order])
-    ax.set_xlim(-0.01, 1.01)
-    ax.set_ylim(-0.7, len(order) - 0.3)
-    ax.set_xticks([0, 0.5, 1], ["lowest ever observed", "half-way", "highest ever observed"])
-    ax.tick_params(length=0)
-    for side in ax.spines.values():
-        side.set_visible(False)
-    label = found.classes[int(found.certificates.labels[row])]
-    ax.set_title(
-        f"Test patient {row} stays {label} wherever each measurement lies in its blue range (all at once)",
-        fontsize=11.5, loc="left",
-    )  # fmt: skip
-    handles = [
-        Patch(color=BAR, label="certified range (right: in its own unit)"),
-        Line2D([], [], marker="o", ls="", color=DOT, mec="white", ms=8.5, label="the patient's value"),
-        Patch(color=TRACK, label="observed among all 569 patients"),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+    axes = found.certificates.plot.tolerance(row, max_features=int(found.free.sum()))
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, facecolor="white")
+    axes.figure.savefig(path, dpi=150, facecolor="white")
 
 
 def main(arguments: list[str] | None = None, console: Console | None = None) -> Study:

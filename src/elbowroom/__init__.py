@@ -14,6 +14,7 @@ from elbowroom.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from elbowroom import analyse as analyse
+    from elbowroom.certificates.objects import Certificate as Certificate
     from elbowroom.certificates.result import Certificates as Certificates
     from elbowroom.certify.api import certify as certify
     from elbowroom.claim.specification import Specification as Specification
@@ -58,6 +59,7 @@ _HOMES = {
     "Verification": "elbowroom.verify.box",
     "bounds": "elbowroom.search.bounds.api",
     "verify": "elbowroom.verify.box",
+    "Certificate": "elbowroom.certificates.objects",
     "Certificates": "elbowroom.certificates.result",
     "certify": "elbowroom.certify.api",
     "CheckReport": "elbowroom.proof.recheck",

@@ -839,7 +839,7 @@ def test_what_is_there_of_an_incomplete_run(tmp_path: Path, monkeypatch: pytest.
         found = er.Certificates.load(tmp_path)
         assert found.missing == 4 - len(rows) and len(found) == len(rows)
         assert torch.equal(found.x, certs.x[rows]) and torch.equal(found.eps, certs.eps[rows])
-        assert f"the run is incomplete: {found.missing} more inputs" in repr(found)
+        assert f"the run is incomplete: {found.missing} more input" in repr(found)
         report = er.check(found)
         assert report.passed.all() and len(report) == len(rows) and report.missing == 4 - len(rows)
         assert not report and f"incomplete: {report.missing} more" in repr(report)  # all that is there is proved

@@ -45,7 +45,7 @@ def test_margins_and_ratios_of_a_file_are_statements(cross: Certificates, tmp_pa
     assert "proved margin" not in shown and "margin 1e+03" in shown
     assert "stated by the run" in shown.splitlines()[-1] and "margin" in shown.splitlines()[-1]
     one = json.loads(run("show", tmp_path, "--index", 0, "--json").stdout)
-    assert {"margin", "ratio", "uniform"} <= set(one["stated"])
+    assert {"margin", "ratio", "uniform_radius"} <= set(one["stated"])
     summary = run("show", tmp_path).stdout
     assert "stated by the run" in summary and "region L1" in summary and "half-width" not in summary
     checked = run("check", tmp_path)

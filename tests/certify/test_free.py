@@ -190,5 +190,5 @@ def test_a_run_is_shown(tmp_path: Path) -> None:
     assert "needed" in page and "may take any value of their domain" in page and "which are needed" in page
     summary = run("show", tmp_path / "run").stdout
     assert "objective: free" in summary
-    assert "explanations: in the median" in summary and "ratio per input" not in summary
+    assert "explanations: in the median" in summary and "of an input's size" not in summary
     assert "times the uniform" not in repr(certs) and "free" in repr(certs)

@@ -134,7 +134,7 @@ def test_an_incomplete_run(copy: Path) -> None:
     (copy / "parts" / "part-00000.parquet").unlink()
     result = run(copy)
     assert result.exit_code == 3
-    assert result.stdout.splitlines()[-1] == "the run is incomplete: 5 more inputs are still to be certified"
+    assert result.stdout.splitlines()[-1] == "the run is incomplete: 5 more inputs still to be certified"
     found = json.loads(run(copy, "--json").stdout)
     assert found["missing"] == 5 and found["passed"] is False and found["exit_status"] == 3
 

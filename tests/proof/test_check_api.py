@@ -252,7 +252,7 @@ def test_wrong_labels_fail(boxes: Certificates, tmp_path: Path) -> None:
     report = check(stored(forged, tmp_path))
     assert not report.passed.any()
     k = report.failures[0]
-    said = f"the network decides {int(boxes.labels[k])} at the input itself, not {int(forged.labels[k])}"
+    said = f"the network decides class {int(boxes.labels[k])} at the input itself, not class {int(forged.labels[k])}"
     assert said in report.message[k]
 
 
@@ -473,7 +473,7 @@ def test_an_input_beside_its_region_is_proved_by_itself() -> None:
     beside, center, eps = (torch.tensor(row, dtype=torch.float64) for row in rows)
     forged = sized(dataclasses.replace(certs, x=beside, center=center, eps=eps))
     report = check(forged)
-    assert not report.passed.any() and "decides 1 at the input itself, not 0" in report.message[0]
+    assert not report.passed.any() and "decides class 1 at the input itself, not class 0" in report.message[0]
     assert (report.margins > 0).all()
 
 

@@ -434,7 +434,7 @@ def verdict(run: Path) -> str:
     numbers = [certs.number(k) for k in range(len(certs))]
     if sorted(one["input"] for one, _ in ones) == sorted(numbers):  # a forger may give inputs any numbers
         assert summary["status"]["certified"] == len(sizes) == found["counts"]["proved"]
-        assert not sizes or summary["non_uniform"] == pytest.approx(np.mean(sizes), rel=1e-6)
+        assert not sizes or summary["size"] == pytest.approx(np.mean(sizes), rel=1e-6)
     words = {"Box": "half-widths", "Ellipsoid": "semi-axes", "L1": "reaches along the axes"}
     shape = inner(summary["region"])
     assert f"region {summary['region']}" in text and words.get(shape, words["L1"]) in text
@@ -515,8 +515,9 @@ def printed_ends(page: str, lower: Tensor, upper: Tensor, features: list[dict[st
         cells = [c for c in line if c == "-" or (c[-1].isdigit() and c[0] in "-0123456789")]
         cells = cells[:-2] if "seen" in lines[at] else cells  # what was seen below and above comes last
         if lower[k] < upper[k]:
-            assert lower[k] <= float(cells[-3]) <= float(cells[-2]) <= upper[k], (line, lower[k], upper[k])
-            lower[k], upper[k] = float(cells[-3]), float(cells[-2])
+            assert lower[k] <= float(cells[-4]) <= float(cells[-3]) <= upper[k], (line, lower[k], upper[k])
+            assert float(cells[-2]) <= features[k]["down"] and float(cells[-1]) <= features[k]["up"]
+            lower[k], upper[k] = float(cells[-4]), float(cells[-3])
     return lower, upper
 
 

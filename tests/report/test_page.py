@@ -29,10 +29,10 @@ from elbowroom.report.page.chosen import asked_for, chosen
 from elbowroom.report.page.details import image_of, outputs_that_stay, pixel_names
 from elbowroom.report.page.gather import report_of
 from elbowroom.report.page.pictures import png, shades
-from elbowroom.report.page.room import DOMAIN, NOTHING, OBSERVED, scale_of, shares
 from elbowroom.report.page.views import histogram
 from elbowroom.report.page.words import titles_of
 from elbowroom.report.page.write import embedded, page_of, write_json
+from elbowroom.report.room import DOMAIN, NOTHING, OBSERVED, scale_of, shares
 from elbowroom.runs.one_input import one_input
 from forgery import edit_run
 from report.pages import HOSTILE, OTHER, SMALL, hostile_run, image_run, plane_run, run_of

@@ -82,7 +82,7 @@ def test_sort_filter_and_search(opened: Open) -> None:
     assert page.locator("#count").inner_text() == "40 inputs" and page.locator("#rows tbody tr").count() == 15
     heads = page.locator("#rows thead th")
     names = [text.strip(" ▲▼") for text in heads.all_inner_texts()]
-    room = names.index("room") + 1
+    room = names.index("size") + 1
     heads.nth(room - 1).locator("button").click()
     values = [float(text) for text in column(page, room) if text != "–"]
     assert values == sorted(values) and heads.nth(room - 1).get_attribute("aria-sort") == "ascending"

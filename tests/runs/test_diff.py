@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import elbowroom as er
+from certify.test_sets_of_levels import inputs as rows_of_a_table
+from certify.test_sets_of_levels import network as network_of_a_table
 from commands import good, refused, run
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
@@ -222,7 +224,7 @@ def test_nothing_to_compare_is_not_fine() -> None:
 def test_the_gate(pair: tuple[Run, Run], tmp_path: Path) -> None:
     old, new = (str(each.folder) for each in pair)
     said = good("diff", old, old, "--max-shrink", "0%", "--max-changed", "0").output
-    assert "within --max-shrink 0%: the room of an input shrank by 0 %" in said
+    assert "within --max-shrink 0%: the region of an input shrank by 0 %" in said
     closed = run("diff", old, new, "--max-shrink", "1%")
     assert closed.exit_code == 1 and "EXCEEDED --max-shrink 1%" in closed.output
     assert good("diff", old, new).exit_code == 0
@@ -235,3 +237,26 @@ def test_the_gate(pair: tuple[Run, Run], tmp_path: Path) -> None:
     (pair[1].folder / "parts" / "part-00001.parquet").rename(tmp_path / "kept")
     assert run("diff", old, new).exit_code == 3 and "incomplete: " in run("diff", old, new).output
     (tmp_path / "kept").rename(pair[1].folder / "parts" / "part-00001.parquet")
+
+
+def test_levels_of_categories_that_regions_lost_and_gained(tmp_path: Path) -> None:
+    net, x = network_of_a_table(1), rows_of_a_table(0, 8)
+    certs = er.certify(net, x)
+    some = certs.allowed.clone()
+    own = er.certify(net, x, frozen=["job", "kind", "size"]).allowed
+    smaller = dataclasses.replace(certs, allowed=own, maximal=certs.maximal & False)
+    row = next(k for k in range(8) if bool(certs.certified[k]) and bool((some[k] & ~own[k]).any()))
+    folders = [each.save(tmp_path / name) for each, name in ((certs, "old"), (smaller, "new"))]
+    found = diff_of(*map(Run.open, folders))
+    wider = {f["feature"]: f["levels"].split(" | ") for f in certs[row].certificates.to_arrow().to_pylist()}
+    alone = {f["feature"]: f["levels"].split(" | ") for f in smaller[row].certificates.to_arrow().to_pylist()}
+    expected = {name: [level for level in wider[name] if level not in alone[name]] for name in ("job", "kind", "size")}
+    lost = {each["feature"]: each["levels"] for each in found["rows"][row]["levels_lost"]}
+    assert lost == {name: levels for name, levels in expected.items() if levels} != {}
+    assert found["levels_lost"] == int((some & ~own).any(1).sum()) and found["levels_gained"] == 0
+    back = diff_of(*map(Run.open, reversed(folders)))
+    assert back["levels_gained"] == found["levels_lost"] and back["levels_lost"] == 0
+    said = run("diff", *folders, "--max-levels-lost", "0")
+    assert said.exit_code == 1 and "regions lost levels for" in said.stdout and " without " in said.stdout
+    assert "EXCEEDED --max-levels-lost 0" in said.stdout
+    assert run("diff", *reversed(folders), "--max-levels-lost", "0").exit_code == 0

@@ -162,7 +162,7 @@ def test_settings_of_the_claim_are_parameters_of_certify() -> None:
 
 def test_a_run_tells_certify_all_that_it_can_be_told() -> None:
     told = set(arguments(Settings(device="cpu"), network()))
-    assert told | {"net", "x", "labels", "spec", "prior"} == set(inspect.signature(er.certify).parameters)
+    assert told | {"net", "x", "labels", "spec", "prior", "progress"} == set(inspect.signature(er.certify).parameters)
 
 
 def test_files(tmp_path: Path) -> None:

@@ -146,13 +146,16 @@ def test_each_box_and_each_half_by_itself() -> None:
         assert bool(all_.proved[0]) and all_.counterexamples[5] is not None
 
 
-def test_the_plain_check_is_as_it_was() -> None:
+def test_the_plain_check_cuts_nothing_and_shows_counterexamples() -> None:
     rng = np.random.default_rng(1)
     net = mlp(rng, [30, 20, 20, 4])
     x = normal(rng, 1, 30)
     small, large = (er.verify(net, x - r, x + r) for r in (0.01, 0.4))
     assert small and not large
-    assert large.counterexamples == (None,) and large.parts.tolist() == [1]
+    assert small.counterexamples == (None,) and small.parts.tolist() == large.parts.tolist() == [1]
+    (example,) = er.verify(net, x - 4.0, x + 4.0).counterexamples
+    assert example is not None and int(net.decide(net(example.x[None]))) != int(net.decide(net(x)))
+    assert bool(((x - 4.0 <= example.x) & (example.x <= x + 4.0)).all())
     more = er.verify(net, x - 0.4, x + 0.4, leaves=50)
     assert more.proved[0] or more.counterexamples[0] is not None or int(more.parts) > 1
 

@@ -28,6 +28,11 @@ def few(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:_SHOWN])) + more
 
 
+def counted(count: int, word: str) -> str:
+    """A number of things, in words: "1 input", "1,200 inputs"."""
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
 # --- given to a model
 
 
@@ -134,4 +139,14 @@ def nearest_of(name: str, spare: Sequence[str]) -> str:
     return f" (nearest: {' and '.join(map(repr, close))})" if close else ""
 
 
-__all__ = ["Names", "class_names", "feature_names", "few", "left_out_of", "nearest_of", "places", "printable"]
+__all__ = [
+    "Names",
+    "class_names",
+    "counted",
+    "feature_names",
+    "few",
+    "left_out_of",
+    "nearest_of",
+    "places",
+    "printable",
+]

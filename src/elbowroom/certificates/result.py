@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from elbowroom.certificates.objects import Views
 from elbowroom.certificates.schema import (
     FINITE,
     NOT_NEGATIVE,
@@ -21,7 +21,6 @@ from elbowroom.certificates.schema import (
     Ragged,
     Sizes,
     column,
-    declared,
     must_fit,
     sliced,
 )
@@ -36,7 +35,6 @@ _NORMS = {"inf": math.inf, 1: 1.0, 2: 2.0}  # as settings name them; any other i
 _SHAPES = {"inf": "Box", 2: "Ellipsoid", 1: "L1"}  # by norm; the others are balls
 _TIED = ("", "(uniform)", "(asymmetric)")  # how a search may tie extents to one another, or a side to the other
 MOST_WORDS = 1 << 17  # 8 bytes each, of one input's trees
-_MEANS = ("geomean", "ratio")  # which one line about all certificates has
 
 
 def sizes_of(net: Network, group: Tensor | None) -> Sizes:
@@ -70,8 +68,8 @@ def shape_name(p: Any, rotated: bool, tied: str = "") -> str:
     return f"Oblique({name})" if rotated else name
 
 
-@dataclass(frozen=True, eq=False)
-class Certificates:
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificates(Views):
     """One certificate per input. `b` inputs of shape `*s`; sizes count the free features only.
 
     An input without a certificate has a region of no size: eps 0, corners at x, geomean 0. Those read from a file are
@@ -176,9 +174,6 @@ class Certificates:
     network: Network | None = field(default=None, repr=False)
     missing: int = 0
 
-    def __len__(self) -> int:
-        return len(self.status)
-
     @property
     def certified(self) -> Tensor:
         """Which inputs have a certificate, `b` booleans."""
@@ -207,20 +202,6 @@ class Certificates:
         if self.basis is None:
             return True
         return is_straight(self.basis)
-
-    def __repr__(self) -> str:
-        counts = ", ".join(f"{n} {s}" for s, n in Counter(self.status).most_common())
-        text = f"Certificates({len(self)} inputs: {counts or 'none'}"
-        good = self.certified
-        if bool(good.any()) and self.kept is not None:
-            free = (self.eps[good] > 0).flatten(1).sum(1).double().mean()
-            text += f"; {free:.4g} features free in the mean"
-        elif bool(good.any()):
-            means = {n: format(getattr(self, n)[good].mean(), declared(type(self))[n].show or "") for n in _MEANS}
-            text += "; mean geomean {geomean}, {ratio} times the uniform region per feature".format(**means)
-        if self.missing:
-            text += f"; the run is incomplete: {self.missing} more inputs are still to be certified"
-        return text + ")"
 
     def number(self, row: int) -> int:
         """The number by which people know the input of a row: its number in the data set, if it came from one.

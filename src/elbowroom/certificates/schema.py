@@ -201,6 +201,16 @@ def sliced(table: Table, first: int, last: int) -> Table:
     return dataclasses.replace(table, **cut)
 
 
+def taken(table: Table, rows: Sequence[int]) -> Table:
+    """These rows, in this order."""
+    cut, shared, chosen = {}, shared_by_all(table), torch.tensor(rows, dtype=torch.int64)
+    for name, c in columns(type(table), parts_of(table)).items():
+        if c.per_input and name not in shared:
+            value = getattr(table, name)
+            cut[name] = tuple(value[k] for k in rows) if c.in_tuple else value[chosen.to(value.device)]
+    return dataclasses.replace(table, **cut)
+
+
 def joined(tables: Sequence[Table]) -> Table:
     """The rows of several tables, in order; all with the same parts, and alike in what is no column."""
     if len(tables) == 1:

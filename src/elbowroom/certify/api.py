@@ -1,4 +1,4 @@
-"""`certify`: the largest region around each input in which the specification provably holds.
+"""`certify`: the largest region that is found around each input in which the specification provably holds.
 
 The search runs in float32, or float64 where float32 could not tell;
 the verdict is the strict check on the very corners that are stored, and the region shrinks until it passes.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from elbowroom.claim.specification import Specification, check_labels, label_sta
 from elbowroom.errors import InputError
 from elbowroom.machine.device import usable_device
 from elbowroom.machine.failures import is_out_of_memory
+from elbowroom.machine.meter import Meter, watched
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
@@ -70,8 +72,9 @@ def certify(
     effort: str | int = "fast",
     proof_bytes: int = PROOF_BYTES,
     room_scale: Array | Mapping[str, float] | None = None,
+    progress: bool | None = None,
 ) -> Certificates:
-    """The largest certified region around each input.
+    """The largest region that is found and proved around each input.
 
     `frozen`, `importance`, `max_eps` and the ends of `domain` may be one number, or one per channel (the first axis),
     per feature, or per feature and input; or a mapping from names of features (columns) to numbers, for some of them.
@@ -125,6 +128,8 @@ def certify(
         room_scale: What the room of each feature is a share of (`Certificates.room`), 0 where that is not known: the
             uniform region then has the same share in all features. Default, the width of the domain; of a table, else
             that of the range in `x`, from 10 rows on.
+        progress: Whether to show on stderr how far the work is, and how long it will take; by default on a terminal
+            and in a notebook, where it takes longer than a moment.
 
     Returns:
         One certificate per input, in the order of `x`; an input without a region says why in `status` and `message`.
@@ -135,7 +140,7 @@ def certify(
 
     Example:
         >>> certs = er.certify(net, x, domain=(0, 1))
-        >>> certs.status[0], certs.eps[0], certs.ratio[0]
+        >>> certs.status[0], certs.down[0], certs.up[0]
     """
     started = time.perf_counter()
     shape, solver = chosen_ways(region, solver, delta, precision, batch, reach, objective)
@@ -160,17 +165,42 @@ def certify(
         reach=reach, effort=spent, proof_bytes=check_proof_bytes(proof_bytes), free=objective == "free",
     )  # fmt: skip
     space = space_of(net, points, measured.domain, frozen, importance, measured.max_eps, finite=objective == "free")
-    points, space = (_as_executed(points, space), space.executable()) if deployed else (points, space)
-    outputs = _outputs(net.cast(torch.float64, where), points)
-    chosen, spec = what_stays(net, outputs, labels, spec)
-    sizes = sizes_of(net, None if spec is None else spec.group)
-    found = blank_rows(Certificates, sizes, points.cpu(), task.parts | _imputing(net))
-    size = batch or budget.batch(net, where, net.n_outputs - 1 if spec is None else spec.rows.shape[1])
-    _fill(found, task, points, outputs, chosen, spec, space, size, started)
-    _note(found, given, spec)
+    asked = _asked(net, points, space, labels, spec, deployed)
+    sizes = sizes_of(net, None if asked.spec is None else asked.spec.group)
+    found = blank_rows(Certificates, sizes, asked.points.cpu(), task.parts | _imputing(net))
+    size = batch or budget.batch(net, where, net.n_outputs - 1 if asked.spec is None else asked.spec.rows.shape[1])
+    with watched(progress, len(points)) as meter:
+        _fill(found, task, asked, size, started, meter)
+    _note(found, given, asked.spec)
     if network_hash(net) != settings["network_hash"]:
         raise InputError("the network's parameters were changed while it was being certified; certify it again")
-    return collect(found, net, shape, space if domain is not None else None, measured.scale, settings)
+    return collect(found, net, shape, asked.space if domain is not None else None, measured.scale, settings)
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The inputs, `b x *input_shape`, what the network gives there, `b x k`, the labels that must stay, `b`, or what
+    must hold instead; and where regions may lie."""
+
+    points: Tensor
+    outputs: Tensor
+    labels: Tensor
+    spec: Specification | None
+    space: Space
+
+    def part(self, index: Tensor, net: Network) -> Inputs:
+        # Specifications of labels only now: with many classes those of all inputs take more memory than the work does.
+        spec = self.spec
+        own = label_stays(self.labels[index], net.n_outputs, net.decision) if spec is None else spec.part(index)
+        return Inputs(self.points[index], self.outputs[index], own, self.space.part(index), index - index[0])
+
+
+def _asked(
+    net: Network, points: Tensor, space: Space, labels: Array | None, spec: Specification | None, deployed: str | None
+) -> _Asked:
+    points, space = (_as_executed(points, space), space.executable()) if deployed else (points, space)
+    outputs = _outputs(net.cast(torch.float64, points.device), points)
+    return _Asked(points, outputs, *what_stays(net, outputs, labels, spec), space)
 
 
 def _points(net: Network, x: Any, where: torch.device) -> tuple[Taken, Tensor]:
@@ -209,25 +239,16 @@ def what_stays(
     return torch.full((len(outputs),), -1, device=where), spec.cast(torch.float64, where)
 
 
-def _fill(
-    found: dict[str, Any], task: Task, points: Tensor, outputs: Tensor, chosen: Tensor, spec: Specification | None,
-    space: Space, size: int, started: float,
-) -> None:  # fmt: skip
+def _fill(found: dict[str, Any], task: Task, asked: _Asked, size: int, started: float, meter: Meter) -> None:
     """Writes what the task finds into the columns, `size` inputs at a time, fewer where memory is not enough.
 
-    `points`: `b x *input_shape`; `outputs`: `b x k`; `chosen`: `b`; `started`: when the work began.
+    `started`: when the work began.
     """
-    net, where, first = task.search.net, points.device, 0
-
-    def part_of_spec(index: Tensor) -> Specification:
-        # Of labels only now: with many classes those of all inputs take more memory than the work does.
-        return spec.part(index) if spec is not None else label_stays(chosen[index], net.n_outputs, net.decision)
-
-    while first < len(points):
-        index = torch.arange(first, min(first + size, len(points)), device=where)
+    where, count, first = asked.points.device, len(asked.points), 0
+    while first < count:
+        index = torch.arange(first, min(first + size, count), device=where)
         try:
-            own = part_of_spec(index), space.part(index), index - first
-            part = task.run(Inputs(points[index], outputs[index], *own), chosen[index])
+            part = task.run(asked.part(index, task.search.net), asked.labels[index])
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -236,6 +257,7 @@ def _fill(
         started = _stamp(part, started)
         write_rows(found, part, first)
         first += len(index)
+        meter.advance(first)
 
 
 @in_own_modes

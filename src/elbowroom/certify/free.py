@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elbowroom.arguments.names import counted
 from elbowroom.certificates.result import FIXED, NEEDED, UNDECIDED
 from elbowroom.certify.reach import Quarry
 from elbowroom.claim.specification import Specification
@@ -169,8 +170,8 @@ class _Hunt:
 def _in_words(free: int, kept: list[int]) -> str:
     needed, open_ = kept.count(NEEDED), kept.count(UNDECIDED)
     if not open_:
-        return f"with {free} features free and {needed} needed"
-    return f"with {free} features free, {needed} needed and {open_} not decided"
+        return f"with {counted(free, 'feature')} free and {needed} needed"
+    return f"with {counted(free, 'feature')} free, {needed} needed and {open_} not decided"
 
 
 __all__ = ["free_features"]

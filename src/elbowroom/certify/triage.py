@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from elbowroom.arguments.features import feature_titles
 from elbowroom.claim.space import Space
 from elbowroom.network.graph import Network
+from elbowroom.network.names import class_title
 
 
 def triage(
@@ -21,6 +23,7 @@ def triage(
     margins, decided, labels_ = least.tolist(), net.decide(outputs).tolist(), labels.tolist()
     finite, outputs_finite = torch.isfinite(x).all(1).tolist(), torch.isfinite(outputs).all(1).tolist()
     beyond = (x < space.lowest) | (x > space.highest)
+    names = feature_titles(net) if bool(beyond.any()) else []
     outside, levels = beyond.any(1).tolist(), [True] * len(margins)
     if space.categories is not None and space.allowed is not None:
         levels = space.categories.sensible(space.allowed).tolist()
@@ -33,11 +36,12 @@ def triage(
             kind, why = "error", "the entries of a category are the code of none of its levels"
         elif outside[k]:
             place = int(beyond[k].nonzero()[0])
-            kind, why = "error", f"feature {place} = {float(x[k, place]):.6g} lies outside the domain"
+            kind, why = "error", f"{names[place]} = {float(x[k, place]):.6g} lies outside the domain"
         elif not outputs_finite[k]:
             kind, why = "nonfinite", "the network's outputs are NaN or infinite here"
         elif margin <= 0 and told == "labels":
-            kind, why = "misclassified", f"the network decides {decided[k]} here, not {labels_[k]}"
+            titles = class_title(net, decided[k]), class_title(net, labels_[k])
+            kind, why = "misclassified", f"the network decides {titles[0]} here, not {titles[1]}"
         elif margin <= 0 and told == "spec":
             kind, why = "misclassified", "the specification does not hold at the input itself"
         elif margin <= 0:

@@ -16,6 +16,7 @@ from elbowroom.commands.demo import demo
 from elbowroom.commands.diff import diff
 from elbowroom.commands.export_vnnlib import export_vnnlib
 from elbowroom.commands.flags import flags_of
+from elbowroom.commands.plot import plot
 from elbowroom.commands.report import report
 from elbowroom.commands.reproduce import reproduce
 from elbowroom.commands.safe import safe
@@ -79,7 +80,8 @@ def _command(function: Callable[..., int | None]) -> None:
 
 
 for _each in (
-    demo, certify, status, show, report, diff, check, verify, alone, safe, accuracy, export_vnnlib, train, reproduce,
+    demo, certify, status, show, plot, report, diff, check, verify, alone, safe, accuracy, export_vnnlib, train,
+    reproduce,
 ):  # fmt: skip
     _command(_each)
 

@@ -41,9 +41,9 @@ def check(
     nothing to prove, or the run is incomplete.
     """
     from elbowroom.certificates.store import Run
+    from elbowroom.machine.meter import Meter
     from elbowroom.report.checks import as_json, show
     from elbowroom.report.plain import print_json
-    from elbowroom.report.progress import Meter
     from elbowroom.runs.check import check_run
     from elbowroom.runs.sharing import using_threads_for
 

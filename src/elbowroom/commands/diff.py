@@ -23,14 +23,17 @@ def diff(
     old: Annotated[Path, typer.Argument(help="Folder of the run to compare with.", show_default=False)],
     new: Annotated[Path, typer.Argument(help="Folder of the run that may be worse.", show_default=False)],
     max_shrink: Annotated[
-        str | None, _limit("The room of no input may shrink by more; a lost certificate is 100%.", "10%")
+        str | None, _limit("The region of no input may shrink by more; a lost certificate is 100%.", "10%")
     ] = None,
-    max_mean_shrink: Annotated[str | None, _limit("The mean room may not shrink by more.", "5%")] = None,
+    max_mean_shrink: Annotated[str | None, _limit("The mean size may not shrink by more.", "5%")] = None,
     max_lost: Annotated[str | None, _limit("No more inputs may lose their certificate.", "N|1%")] = None,
+    max_levels_lost: Annotated[
+        str | None, _limit("The regions of no more inputs may lose levels of a category.", "N|1%")
+    ] = None,
     max_changed: Annotated[str | None, _limit("No more decisions may change.", "N|1%")] = None,
     json: Json = False,
 ) -> int:
-    """Compare two runs of two models on the same inputs: whose room shrank, by how much, whose decision changed.
+    """Compare two runs of two models on the same inputs: whose region shrank, by how much, whose decision changed.
 
     Exit status 0: no limit is exceeded; 1: one is; 2: the runs cannot be compared, or not be read; 3: one is
     incomplete, or the new run lacks inputs of the old one, or there is nothing to compare.
@@ -43,7 +46,8 @@ def diff(
     from elbowroom.runs.limits import exit_status, judged
 
     given = {
-        "max_shrink": max_shrink, "max_mean_shrink": max_mean_shrink, "max_lost": max_lost, "max_changed": max_changed
+        "max_shrink": max_shrink, "max_mean_shrink": max_mean_shrink, "max_lost": max_lost,
+        "max_levels_lost": max_levels_lost, "max_changed": max_changed,
     }  # fmt: skip
     found = diff_of(Run.open(old), Run.open(new))
     answers = judged(found, {name: text for name, text in given.items() if text is not None})

@@ -55,8 +55,8 @@ def train(
 ) -> None:
     """Train a network, normally or against PGD, and save it in one file; the defaults are the paper's authors'."""
     from elbowroom.machine.device import usable_device
+    from elbowroom.machine.meter import Meter
     from elbowroom.network.file import SUFFIX, save_network
-    from elbowroom.report.progress import Meter
     from elbowroom.training.adversary import PGD, accuracy_under
     from elbowroom.training.models import ACTIVATIONS
     from elbowroom.training.sets import as_network, training_data

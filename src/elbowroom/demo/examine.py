@@ -15,9 +15,9 @@ from elbowroom.certificates.result import Certificates
 from elbowroom.certify.api import certify
 from elbowroom.data.embedded import Dataset
 from elbowroom.errors import InputError
+from elbowroom.machine.meter import Meter
 from elbowroom.network.graph import Network
 from elbowroom.readers.load import load
-from elbowroom.report.progress import Meter
 from elbowroom.search.regions.box import Uniform
 from elbowroom.training.adversary import PGD, Attack, pgd_attack
 from elbowroom.training.train import Report, train
@@ -95,8 +95,8 @@ def examine(name: str, adversary: PGD | None, data: Dataset, use: Settings, seed
         net = load(model, input_shape=(data.n_features,))
         # An extent of the whole range lets a pixel take every value: more would say nothing and flatter the average.
         most = data.high - data.low
-        uniform = certify(net, x, y, region=Uniform(), max_eps=most)
-        regions = certify(net, x, y, max_eps=most)
+        uniform = certify(net, x, y, region=Uniform(), max_eps=most, progress=False)
+        regions = certify(net, x, y, max_eps=most, progress=False)
     certified = time.perf_counter()
     with Meter(None, title=f"attacking the {name} network"):
         tau = use.adversary.tau

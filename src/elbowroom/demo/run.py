@@ -16,8 +16,8 @@ from elbowroom.data.embedded import Dataset, digits
 from elbowroom.demo import words
 from elbowroom.demo.examine import Examined, Settings, examine
 from elbowroom.errors import InputError
+from elbowroom.machine.meter import Meter
 from elbowroom.report import plot
-from elbowroom.report.progress import Meter
 from elbowroom.training.train import one_thread
 
 

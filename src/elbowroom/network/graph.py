@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,55 +15,12 @@ from torch import Tensor
 
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.machine.torch_modes import own_modes, recordable
+from elbowroom.network.about import About as About
+from elbowroom.network.about import Origin as Origin
+from elbowroom.network.about import Source as Source
 from elbowroom.network.operations import Affine, Input, Operation, Reshape, Shape
-from elbowroom.network.table import Table
 
 DECISIONS = ("max", "min")
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Which model a network was read from, so that an auditor can read it again and compare.
-
-    `model`: the file's name, or the class of an object. `sha256`: of the file's bytes; None for an object.
-    `options`: what `load` was told, by name, as JSON holds it. `compared`: with what the network was compared when it
-    was read, and what could not be compared, in sentences.
-    """
-
-    model: str
-    sha256: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    compared: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class About:
-    """What people call things, and what they should know; no part of the function, nor of its hash.
-
-    `features`: names of the inputs, flat; `classes`: names of the classes; `notes`: what was done to read the model
-    that its user should know, in sentences; `origin`: what it was read from, None where it was built by hand; `cut`:
-    what stood behind the outputs in the model and was left off, since it does not change which of them is the largest.
-    Of such outputs nothing but their order means anything of the model. `table`: how rows of a table become inputs,
-    with the columns' names, categories and units; `features` are then the names of its entries.
-    """
-
-    features: tuple[str, ...] | None = None
-    classes: tuple[str, ...] | None = None
-    notes: tuple[str, ...] = ()
-    origin: Origin | None = None
-    cut: str | None = None
-    table: Table | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """The model itself, kept in memory beside the network that was read from it; never saved.
-
-    `differs`: compares both at inputs `b x *input_shape` of the network (float64), at batch sizes of at most b, and
-    says in words where and by how much they differ beyond rounding; None where they agree.
-    """
-
-    differs: Callable[[Tensor], str | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,7 +247,8 @@ class Network:
         return kept
 
     def _cast(self, dtype: torch.dtype, device: torch.device) -> Network:
-        found = copy.copy(self)  # what was validated stays valid
+        found = object.__new__(type(self))  # what was validated stays valid
+        found.__dict__.update(self.__dict__)
         found.nodes = tuple(
             replace(n, op=n.op.map_tensors(lambda t: recordable(t.to(device=device, dtype=dtype)))) for n in self.nodes
         )
@@ -314,7 +272,8 @@ class Network:
 
     def __call__(self, x: Tensor | np.ndarray) -> Tensor:
         """The outputs, `b x k`. Computed in `x`'s type or the network's, whichever is wider."""
-        x = torch.as_tensor(x)
+        # A copy of arrays: torch takes none that is read backwards, and warns of those that nobody may write to.
+        x = torch.as_tensor(np.array(x, order="C") if isinstance(x, np.ndarray) else x)
         if not x.is_floating_point():
             x = x.to(self.dtype)
         if tuple(x.shape[1:]) != self.input_shape:
@@ -341,6 +300,13 @@ class Network:
         difference = self.source.differs(x.detach().to("cpu", torch.float64))
         if difference is not None:
             raise UnsupportedError(difference)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as plain data, and validated again when it is made anew; without the model it was read from."""
+        return Network, (self.nodes, self.decision, self.about)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Network:
+        return Network(copy.deepcopy(self.nodes, memo), self.decision, self.about, self.source)
 
     def decide(self, outputs: Tensor) -> Tensor:
         """The classes that outputs stand for.

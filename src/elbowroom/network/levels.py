@@ -27,6 +27,11 @@ def words(column: Column, code: Sequence[float] | np.ndarray) -> str:
     return listed(named(column, _alike(column, code)), " or ") or "?"
 
 
+def alike(column: Column, code: Sequence[float] | np.ndarray) -> list[bool]:
+    """Which levels, and last values that are none of them where the model has a code for these, have this code."""
+    return _alike(column, code)
+
+
 def named(column: Column, chosen: Sequence[bool]) -> list[str]:
     """The levels of a category that are chosen, for people; `OTHERS`, last, where the model has a code for
     values that are none of the levels."""
@@ -63,4 +68,4 @@ def _alike(column: Column, code: Sequence[float] | np.ndarray) -> list[bool]:
     return found
 
 
-__all__ = ["NOTHING", "OTHERS", "is_strange", "levels_of", "listed", "named", "words"]
+__all__ = ["NOTHING", "OTHERS", "alike", "is_strange", "levels_of", "listed", "named", "words"]

@@ -21,10 +21,10 @@ from elbowroom.data import dataset
 from elbowroom.data.embedded import Dataset
 from elbowroom.errors import InputError
 from elbowroom.files import digest, replace_file
+from elbowroom.machine.meter import Meter
 from elbowroom.network.file import load_network, save_network
 from elbowroom.network.graph import Network
 from elbowroom.paper.models import TAU, Model, Recipe, Size
-from elbowroom.report.progress import Meter
 from elbowroom.training.adversary import PGD, accuracy_under
 from elbowroom.training.sets import as_network, training_data
 from elbowroom.training.train import train

@@ -17,10 +17,11 @@ import numpy as np
 from elbowroom.certificates.result import STATUSES, Certificates
 from elbowroom.certificates.store import HEADER, Run
 from elbowroom.data.dataset import Dataset
+from elbowroom.machine.meter import Meter
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
 from elbowroom.paper.bench import Bench, Stopped, write_json
-from elbowroom.report.progress import Display, Meter, display
+from elbowroom.report.progress import Display, display
 from elbowroom.runs.check import check_run
 from elbowroom.runs.runner import Start, run_dataset
 from elbowroom.runs.settings import Settings

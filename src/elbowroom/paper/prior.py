@@ -12,11 +12,11 @@ from typing import Any
 
 from elbowroom.certificates.result import Certificates
 from elbowroom.certify.api import certify
+from elbowroom.machine.meter import Meter
 from elbowroom.paper.bench import Bench, network
 from elbowroom.paper.certified import save_once
 from elbowroom.paper.models import Model
 from elbowroom.paper.tables import Column, Table, number, percent
-from elbowroom.report.progress import Meter
 from elbowroom.search.regions.box import Box
 from elbowroom.search.regions.l1 import L1
 from elbowroom.search.solvers.sequential import Sequential
@@ -64,7 +64,7 @@ def _measured(bench: Bench, model: Model, case: str) -> list[list[Any]]:
         def make() -> Certificates:
             with Meter(None, title=f"{name}: {way}"):
                 return certify(
-                    net, x.reshape(-1, *net.input_shape), y, delta=1e-4, **CASES[case], **told
+                    net, x.reshape(-1, *net.input_shape), y, delta=1e-4, progress=False, **CASES[case], **told
                 )  # the paper's
 
         return save_once(bench, name, way, make)

@@ -20,13 +20,13 @@ from torch import Tensor
 from elbowroom.certificates.result import Certificates
 from elbowroom.data.embedded import Voronoi, voronoi
 from elbowroom.errors import InputError
+from elbowroom.machine.meter import Meter
 from elbowroom.network.file import load_network, save_network
 from elbowroom.network.graph import Network
 from elbowroom.paper.bench import Bench, as_inputs, write_json
 from elbowroom.paper.certified import certify_some
 from elbowroom.readers.load import load
 from elbowroom.report.plot import need_matplotlib, regions_2d
-from elbowroom.report.progress import Meter
 from elbowroom.runs.settings import Settings
 from elbowroom.training.adversary import accuracy
 from elbowroom.training.train import Report, one_thread, train

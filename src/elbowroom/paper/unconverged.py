@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from elbowroom.certify.api import certify
+from elbowroom.machine.meter import Meter
 from elbowroom.paper.bench import Bench, network
 from elbowroom.paper.compute import read_npz, write_npz
 from elbowroom.paper.models import TAU, TITLES, Model
 from elbowroom.paper.tables import Column, Table, number
-from elbowroom.report.progress import Meter
 from elbowroom.search.solvers.augmented_lagrangian import AugmentedLagrangian
 from elbowroom.search.solvers.driver import Best
 from elbowroom.search.solvers.problem import Problem
@@ -148,7 +148,7 @@ def _found(bench: Bench, model: Model, setting: Setting | None) -> dict[str, np.
 
 
 def _converged(net: Any, x: Tensor, y: Tensor) -> dict[str, np.ndarray]:
-    certs = certify(net, x, y, **_PAPER)
+    certs = certify(net, x, y, progress=False, **_PAPER)
     good = certs.certified
     eps = certs.eps[good].flatten(1).double()
     uniform = (certs.geomean / certs.ratio)[good].double()
@@ -163,7 +163,7 @@ def _by(setting: Setting, steps: int, net: Any, x: Tensor, y: Tensor) -> dict[st
             steps=steps, rho_every=max(1, steps // 5), rate=setting.rate, clip=clip, shared=shared,
             optimiser=setting.optimiser,
         )  # fmt: skip
-        certify(net, x, y, solver=way, batch=len(x), **_PAPER)
+        certify(net, x, y, solver=way, batch=len(x), progress=False, **_PAPER)
         extents.append(torch.stack([way.found[k] for k in sorted(way.found)]).double())
     return _arrays(extents[0][:, 0], extents[1])
 

@@ -20,6 +20,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from elbowroom.certificates.objects import Certificate
 from elbowroom.certificates.result import Certificates
 from elbowroom.claim.categories import Categories
 from elbowroom.claim.hints import Hints
@@ -29,6 +30,7 @@ from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
+from elbowroom.network.names import class_title
 from elbowroom.proof.arb import prove_arb
 from elbowroom.proof.faults import faults, region_of, trees_of
 from elbowroom.proof.kernel.prove import DEPLOYED, prove
@@ -100,7 +102,7 @@ class CheckReport:
 
 @in_own_modes
 def check(
-    certs: Certificates,
+    certs: Certificates | Certificate,
     net: Network | None = None,
     arithmetic: str = "float64",
     deployed: str | None = None,
@@ -110,7 +112,7 @@ def check(
     """Proves every certificate again, by code that shares nothing with the search.
 
     Args:
-        certs: What to prove.
+        certs: What to prove, all of it or the certificate of one input.
         net: The network they should be about, by default the one they carry.
         arithmetic: "float64", the strict check that counts its own rounding, or "arb", ball arithmetic by python-flint
             (slow).
@@ -130,6 +132,7 @@ def check(
         >>> report = er.check(er.Certificates.load("run"))
         >>> bool(report), report.passed, report.message
     """
+    certs = certs.certificates if isinstance(certs, Certificate) else certs
     started = time.perf_counter()
     if not isinstance(certs, Certificates):
         raise InputError(f"check needs Certificates (see Certificates.load), got {type(certs).__name__}")
@@ -302,8 +305,9 @@ def _why_not(certs: Certificates, net: Network, k: int, margins: Tensor) -> str:
     if certs.spec_rows is None:
         label, decided = int(certs.labels[k]), int(net.decide(net(certs.x[k : k + 1]))[0])
         if decided != label:
-            return f"not proved: the network decides {decided} at the input itself, not {label}"
-        which = f"against class {_others(label, net.n_outputs)[worst]}"
+            titles = class_title(net, decided), class_title(net, label)
+            return f"not proved: the network decides {titles[0]} at the input itself, not {titles[1]}"
+        which = f"against {class_title(net, _others(label, net.n_outputs)[worst])}"
     if least > 0:
         return "not proved: it holds on the region, but the input, which rounding puts beside it, was not proved"
     if not math.isfinite(least):

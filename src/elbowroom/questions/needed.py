@@ -196,7 +196,7 @@ def _shape(asked: Asked, good: Tensor, cap: Tensor, unit: Tensor, moves: Tensor)
     certs = certify(
         asked.net, asked.points[some], spec=spec, domain=domain, frozen=~moves.reshape(shape),
         max_eps=torch.where(moves, cap, 1.0).reshape(shape), precision="float64",
-        solver=Sequential(gradients=_GRADIENTS),
+        solver=Sequential(gradients=_GRADIENTS), progress=False,
     )  # fmt: skip
     if not bool(certs.certified.any()):
         return torch.where(moves, unit, 0.0)

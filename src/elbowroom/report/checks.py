@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from elbowroom.arguments.names import counted
 from elbowroom.report.digits import at_most
 from elbowroom.report.flags import as_flags
 from elbowroom.runs.check import Outcome
@@ -73,8 +74,11 @@ def show(found: Outcome) -> None:
     verdict = f"[red]{failed} not proved[/]" if failed else "[green]all proved[/]"
     if not found.claims:
         verdict = "[yellow]nothing to prove[/]"
-    console.print(f"{verdict}: {found.proved} of {found.claims} certificates, in {how}{claim}", soft_wrap=True)
+    console.print(
+        f"{verdict}: {found.proved} of {counted(found.claims, 'certificate')}, in {how}{claim}", soft_wrap=True
+    )
     if found.missing:
         console.print(
-            f"[yellow]the run is incomplete[/]: {found.missing} more inputs are still to be certified", soft_wrap=True
+            f"[yellow]the run is incomplete[/]: {counted(found.missing, 'more input')} still to be certified",
+            soft_wrap=True,
         )

@@ -19,15 +19,28 @@ def at_least(value: float, digits: int = _FEW) -> str:
     return _rounded(value, digits, ROUND_CEILING)
 
 
-def between(low: float, high: float) -> tuple[str, str]:
-    """Both ends, rounded inwards, in as many digits as their distance needs; a single point to the nearest."""
+def between(low: float, high: float, fewest: int = _FEW) -> tuple[str, str]:
+    """Both ends, rounded inwards, in as many digits as their distance needs, `fewest` or more; a single point to the
+    nearest."""
     if low == high:
         return near(low, 0.0), near(high, 0.0)
-    for digits in range(_FEW, _MOST + 1):
+    for digits in range(fewest, _MOST + 1):
         ends = _rounded(low, digits, ROUND_CEILING), _rounded(high, digits, ROUND_FLOOR)
         if float(ends[1]) - float(ends[0]) >= (1 - _LOST) * (high - low):
             return ends
     return repr(low), repr(high)
+
+
+def around(low: float, value: float, high: float, fewest: int = _FEW) -> tuple[str, str, str]:
+    """Both ends of a range as in `between`, and between them a value of it, in as many digits as show that it lies
+    there. An end that is the value reads as the value does."""
+    for digits in range(fewest, _MOST + 1):
+        text = near(value, (high - low) / 2)
+        ends = between(low, high, digits)
+        low_text, high_text = (text if end == value == float(text) else own for end, own in zip((low, high), ends))
+        if not low <= value <= high or float(low_text) <= float(text) <= float(high_text):
+            return low_text, text, high_text
+    return repr(low), repr(value), repr(high)
 
 
 def near(value: float, extent: float) -> str:
@@ -42,4 +55,6 @@ def near(value: float, extent: float) -> str:
 def _rounded(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return str(value)
+    if 1 <= abs(value) < 10**_FEW:  # all whole digits, so that no power of ten is written
+        digits = max(digits, len(str(int(abs(value)))))
     return f"{float(Context(prec=digits, rounding=rounding).create_decimal(Decimal(value))):.{digits}g}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from elbowroom.arguments.names import counted
 from elbowroom.network.graph import Network
 from elbowroom.questions.alone import ANSWERED, Alone
 from elbowroom.questions.boxes import VERDICTS
@@ -124,7 +125,7 @@ def show_safety(found: dict[str, Any], out: Path | None) -> None:
     meaning = {
         "safe": "proved", "unsafe": "a counterexample each, proved to be one", "unknown": "neither"
     }  # fmt: skip
-    print(f"{count:,} inputs, all features off by up to their accuracies at once:")
+    print(f"{counted(count, 'input')}, all features off by up to their accuracies at once:")
     for status, number in found["counts"].items():
         told = f" ({meaning[status]})" if status in meaning else ""
         print(f"  {status}: {number:,} of {count:,}, {number / count:.1%}{told}")
@@ -175,12 +176,12 @@ def show_accuracy(found: dict[str, Any], out: Path | None) -> None:
     """Prints the tolerances, and for how many inputs they are proved."""
     if not found["reached"]:
         print(
-            f"no tolerances were found that are proved for {found['needed']:,} of {found['inputs']:,} inputs; "
+            f"no tolerances were found that are proved for {found['needed']:,} of {counted(found['inputs'], 'input')}; "
             f"with none at all it is proved for {found['proved']:,}"
         )
     else:
         print(
-            f"these tolerances, all at once, are proved for {found['proved']:,} of {found['inputs']:,} inputs "
+            f"these tolerances, all at once, are proved for {found['proved']:,} of {counted(found['inputs'], 'input')} "
             f"({found['needed']:,} were asked for):"
         )
         rows = []

@@ -10,10 +10,11 @@ import math
 import time
 from typing import Any
 
+from elbowroom.arguments.names import counted
 from elbowroom.certificates.frame import IMPUTED
-from elbowroom.report.digits import at_least, at_most, between, near
+from elbowroom.machine.meter import in_words
+from elbowroom.report.digits import around, at_least, at_most, near
 from elbowroom.report.flags import as_flags
-from elbowroom.report.progress import in_words
 from elbowroom.runs.one_input import FREE, NEEDS, OPEN
 from elbowroom.runs.settings import FLAGS
 from elbowroom.runs.summary import HALF_WIDTH, QUANTILES, REACH, SEMI_AXIS
@@ -32,8 +33,8 @@ def show_status(status: dict[str, Any]) -> None:
     if status["data"]:
         print(f"data: {printable(status['data'])}")
     print(
-        f"done: {status['done']:,} of {status['inputs']:,} inputs ({share:.0%}), "
-        f"{status['parts_done']:,} of {status['parts']:,} parts"
+        f"done: {status['done']:,} of {counted(status['inputs'], 'input')} ({share:.0%}), "
+        f"{status['parts_done']:,} of {counted(status['parts'], 'part')}"
     )
     if status["complete"]:
         print("complete")
@@ -64,13 +65,13 @@ def show_summary(summary: dict[str, Any]) -> None:
     for note in summary["notes"]:
         print(printable(as_flags(note, FLAGS)))
     if not summary["complete"]:
-        print(f"incomplete: {summary['done']:,} of {summary['inputs']:,} inputs so far")
+        print(f"incomplete: {summary['done']:,} of {counted(summary['inputs'], 'input')} so far")
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for head in ("accuracy", "uniform", "non-uniform", "ratio", "certified"):
+    for head in ("accuracy", "uniform size", "size", "ratio of sizes", "certified"):
         table.add_column(head, justify="right")
     certified = f"{summary['status']['certified']:,} of {summary['done']:,}"
     accuracy = "-" if summary["accuracy"] is None else f"{summary['accuracy']:.2%}"
-    table.add_row(accuracy, *(_size(summary[k]) for k in ("uniform", "non_uniform", "ratio")), certified)
+    table.add_row(accuracy, *(_size(summary[k]) for k in ("uniform_size", "size", "ratio_of_sizes")), certified)
     console.print(table)
     extents, region = _EXTENTS[summary["extent"]], summary["region"]
     searched = "" if region == summary["searched_as"] else f" (searched for as {summary['searched_as']})"
@@ -80,7 +81,8 @@ def show_summary(summary: dict[str, Any]) -> None:
         print(f"objective: {printable(summary['objective'])[:80]}")
     left_out = summary["done"] - summary["tried"]
     if summary["accuracy"] is not None and left_out:
-        print(f"accuracy: of the {summary['tried']:,} inputs that were tried; {left_out:,} could not be (see below)")
+        tried = counted(summary["tried"], "input")
+        print(f"accuracy: of the {tried} that could be tried; {left_out:,} could not (see below)")
     if summary["explained"]:
         count = summary["explained"]
         print(
@@ -88,7 +90,7 @@ def show_summary(summary: dict[str, Any]) -> None:
             f"{count['needed']:g} are needed (a counterexample was found), {count['undecided']:g} not decided"
         )
     else:
-        print("ratio: non-uniform / uniform of this table")
+        print("uniform size: that of the region with one radius for all features; ratio of sizes: size / uniform size")
     capped = summary["capped_share"]
     print(f"cap on eps: {summary['cap']}" + ("" if capped is None else f"; {capped:.1%} of the extents are at it"))
     if summary["beyond_domain"]:
@@ -99,8 +101,11 @@ def show_summary(summary: dict[str, Any]) -> None:
     _show_failures(summary)
     each = summary["seconds"] / max(1, summary["done"])
     print(f"computing time: {in_words(summary['seconds'])}, {each:.2g} s per input")
-    print("\nelbowroom check proves the certificates again: regions, what stays, and their sizes (non-uniform)")
-    print("stated by the run, and not proved: accuracy, uniform, ratios, caps, messages, names, times, and its origin:")
+    print("\nelbowroom check proves the certificates again: regions, what stays, and their sizes")
+    print(
+        "stated by the run, and not proved: accuracy, uniform sizes, ratios, caps, messages, names, times, and its "
+        "origin:"
+    )
     _show_origin(summary["origin"], "  ")
 
 
@@ -121,7 +126,7 @@ def _show_ratios(summary: dict[str, Any]) -> None:
         return
     named = {0.0: "least", 0.5: "median", 1.0: "most"}
     shown = [f"{named.get(q, f'{q:.0%}')} {ratios[f'{q:.0%}']:.3f}" for q in QUANTILES]
-    print("\nratio per input: " + ", ".join(shown))
+    print("\nratio (of an input's size to its uniform size): " + ", ".join(shown))
     edges, counts = histogram["edges"], histogram["counts"]
     if sum(counts) < _FEW:
         return
@@ -161,7 +166,7 @@ def show_input(found: dict[str, Any], most: int) -> None:
     if not found["features"]:
         return
     if found["conditions"] is not None:
-        each = "1 condition" if found["conditions"] == 1 else f"{found['conditions']:,} conditions"
+        each = counted(found["conditions"], "condition")
         print(f"what holds: {each} on the outputs, as the run's specification has them{executed}")
     print(_size_of(found))
     if found["search"]:
@@ -171,7 +176,8 @@ def show_input(found: dict[str, Any], most: int) -> None:
     shown = found["features"][:most]
     _show_features(found, shown)
     if len(shown) < len(found["features"]):
-        print(f"... and {len(found['features']) - len(shown):,} more features with more room (--features)")
+        left = len(found["features"]) - len(shown)
+        print(f"... and {counted(left, 'more feature')} with more room (--features)")
     unproved = ["names", "ratio", "margin"] if "state" not in shown[0] else ["names", "margin", "which are needed"]
     if found["counterexample"] and found["counterexample"]["reach"] is None:
         unproved.append("that no counterexample was found")
@@ -197,7 +203,7 @@ def _size_of(found: dict[str, Any]) -> str:
         )
     return (
         f"region {found['region']}; geometric mean of the {_EXTENTS[found['extent']]} {found['geomean']:.6g}, "
-        f"{found['ratio']:.3f} times the uniform region; margin {found['margin']:.3g}"
+        f"{found['ratio']:.3f} times the uniform size; margin {found['margin']:.3g}"
     )
 
 
@@ -218,7 +224,7 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("feature", overflow="fold")
     extent = "reach alone" if found["extent"] == REACH else found["extent"]
-    heads = ("value", "from", "to", extent) if "lower" in shown[0] else ("value", extent)
+    heads = ("value", "from", "to", "down", "up") if "lower" in shown[0] else ("value", extent)
     faces = any(f.get("seen_lower") is not None or f.get("seen_upper") is not None for f in found["features"])
     heads = (*heads, *(("seen below", "seen above") if faces else ()))
     shares = any(f["share"] is not None for f in found["features"])
@@ -239,6 +245,10 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
         print("direction k: column k of the run's basis (Certificates.basis), of which numbers here are multiples")
     if shares:
         print("room: how much of its domain, or of its range in the data, a feature may move in; least first")
+    if "lower" in shown[0]:
+        print(
+            "from, to: between which ends it may move, all features at once; down, up: how far that is from its value"
+        )
     if found["extent"] != HALF_WIDTH:
         print(f"{extent}: how far it may move while all others stay where they are; together they may move less")
     if faces:
@@ -246,13 +256,15 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
 
 
 def _moving(feature: dict[str, Any]) -> tuple[str, ...]:
-    ends = between(feature["lower"], feature["upper"]) if "lower" in feature else ()
-    return near(feature["value"], feature["half_width"]), *ends, at_most(feature["half_width"])
+    if "lower" not in feature:
+        return near(feature["value"], feature["half_width"]), at_most(feature["half_width"])
+    low, value, high = around(feature["lower"], feature["value"], feature["upper"])
+    return value, low, high, at_most(feature["down"]), at_most(feature["up"])
 
 
 def _held(feature: dict[str, Any], ends: bool) -> tuple[str, ...]:
     """Of a category."""
-    return printable(feature["value"]), *(("-", "-") if ends else ()), "-"
+    return printable(feature["value"]), *(("-",) * (4 if ends else 1))
 
 
 def _share(share: float | None) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from elbowroom.arguments.axes import keeps_axes
 from elbowroom.arguments.features import feature_titles
+from elbowroom.certificates.frame import levels_allowed
 from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
@@ -25,6 +26,7 @@ from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.summary import QUANTILES, extent_of
 
 _SHOWN = 60  # characters of a setting
+_BOTH = ("certified", "certified")
 
 
 def diff_of(old: Run, new: Run) -> dict[str, Any]:
@@ -33,7 +35,8 @@ def diff_of(old: Run, new: Run) -> dict[str, Any]:
     A size is the geometric mean of an input's extents over the features that may move. `shrink`: by which share of
     the old size the new one is smaller; negative where it is larger, 1 where the certificate is lost, None where there
     was none. `mean_shrink`: the same of the sum of sizes over all inputs that had a certificate. `changed`: how many
-    decisions differ, None where runs are not about decisions.
+    decisions differ, None where runs are not about decisions. Sizes are of numbers; `levels_lost` and `levels_gained`
+    say, of inputs certified by both, which levels of categories their regions have no longer, and which they have now.
     """
     notes = _refuse_other_questions(old, new)
     places = _places(old)
@@ -246,10 +249,12 @@ class _Changes:
                 "old_decision": called[0],
                 "new_decision": called[1],
                 "changed": changed,
+                "levels_lost": _levels_beyond(old, before, new, after) if states == _BOTH else [],
+                "levels_gained": _levels_beyond(new, after, old, before) if states == _BOTH else [],
             }
         )
         self.axes = self.axes and old.basis is None and new.basis is None
-        if states == ("certified", "certified"):
+        if states == _BOTH:
             self.both += 1
             extents = [certs.eps[row].flatten().numpy() for certs, row in ((old, before), (new, after))]
             free = extents[0] > 0
@@ -274,6 +279,8 @@ class _Changes:
             "gained": sum(row["old"] is None and row["new"] is not None for row in rows),
             "shrunk": int((shrinks > 0).sum()),
             "grown": int((shrinks < 0).sum()),
+            "levels_lost": sum(bool(row["levels_lost"]) for row in rows),
+            "levels_gained": sum(bool(row["levels_gained"]) for row in rows),
             "changed": sum(decided) if decided else None,
             "decided": len(decided),
             "mean_shrink": 1 - after / before if before > 0 else None,
@@ -293,6 +300,22 @@ class _Changes:
         names, shrinks = feature_titles(self.new), 1 - np.exp(self.logs / self.both)
         order = sorted(np.flatnonzero(self.free).tolist(), key=lambda k: -shrinks[k])
         return [{"feature": names[k], "number": k, "shrink": float(shrinks[k])} for k in order]
+
+
+def _levels_beyond(one: Certificates, row: int, other: Certificates, other_row: int) -> list[dict[str, Any]]:
+    """The levels of categories that a region has and the other one, of the same input, has not."""
+    tables = [certs.network.about.table if certs.network is not None else None for certs in (one, other)]
+    if tables[0] is None or tables[1] is None:
+        return []
+    columns = {column.name: column for column in tables[1].columns if column.levels is not None}
+    own, others, found = one.rows(row, row + 1), other.rows(other_row, other_row + 1), []
+    for column in tables[0].columns:
+        if column.levels is not None and column.name in columns:
+            there = set(levels_allowed(others, columns[column.name])[0])
+            beyond = [level for level in levels_allowed(own, column)[0] if level not in there]
+            if beyond:
+                found.append({"feature": column.name, "levels": beyond})
+    return found
 
 
 def _shrink(old: float | None, new: float | None) -> float | None:

@@ -22,9 +22,10 @@ class Limit:
 
 
 LIMITS = {
-    "max_shrink": Limit("most_shrink", "the room of an input shrank by"),
-    "max_mean_shrink": Limit("mean_shrink", "the mean room shrank by"),
+    "max_shrink": Limit("most_shrink", "the region of an input shrank by"),
+    "max_mean_shrink": Limit("mean_shrink", "the mean size shrank by"),
     "max_lost": Limit("lost", "inputs that lost their certificate:"),
+    "max_levels_lost": Limit("levels_lost", "inputs whose regions lost levels of a category:"),
     "max_changed": Limit("changed", "decisions that changed:"),
 }
 
@@ -40,7 +41,9 @@ def judged(found: Mapping[str, Any], limits: Mapping[str, str]) -> list[dict[str
         value = found[limit.field]
         if limit.field == "changed" and value is None:
             raise InputError(f"{name}: these runs are not about decisions")
-        of = {"lost": found["both"] + found["lost"], "changed": found["decided"]}.get(limit.field)
+        of = {"lost": found["both"] + found["lost"], "levels_lost": found["both"], "changed": found["decided"]}.get(
+            limit.field
+        )
         most = _share(name, text) if of is None else _count(name, text, of)
         answers.append(
             {

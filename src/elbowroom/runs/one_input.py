@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import torch
 
 from elbowroom.arguments.features import feature_titles
+from elbowroom.arguments.names import counted
 from elbowroom.certificates.frame import levels_allowed, notes_of
 from elbowroom.certificates.result import FIXED, NEEDED, UNDECIDED, Certificates
 from elbowroom.certificates.store import Run
@@ -23,7 +25,7 @@ _STATED = (
     "name",
     "message",
     "class",
-    "uniform",
+    "uniform_radius",
     "ratio",
     "margin",
     "search",
@@ -42,14 +44,18 @@ FREE, NEEDS, OPEN, FROZEN = "free", "needed", "not decided", "frozen"  # states 
 
 def one_input(run: Run, number: int) -> dict[str, Any]:
     """Everything about the input with this number in the data set, as a JSON object."""
+    part, row = where_is(run, number)
+    return input_of(run.read(part), row, number, name_of(run, part, row))
+
+
+def where_is(run: Run, number: int) -> tuple[int, int]:
+    """Part and row of the input with this number in the data set; an `InputError` where it has no certificate."""
     for k in run.finished():
-        certs = run.read(k)
-        numbers = numbers_of(run, k, certs)
+        numbers = numbers_of(run, k, run.read(k))
         if number in numbers:
-            row = numbers.index(number)
-            return input_of(certs, row, number, name_of(run, k, row))
+            return k, numbers.index(number)
     done = sum(len(run.rows(k)) for k in run.finished())
-    left = "" if done == run.plan.inputs else f", and {run.plan.inputs - done:,} inputs are still to be certified"
+    left = "" if done == run.plan.inputs else f", with {counted(run.plan.inputs - done, 'input')} still to be certified"
     raise InputError(f"{run.folder} has no certificate of input {number}{left}")
 
 
@@ -77,7 +83,7 @@ def input_of(certs: Certificates, row: int, number: int, name: str | None) -> di
         "class": net.about.classes[label] if net.about.classes and 0 <= label < len(net.about.classes) else None,
         "conditions": None if certs.spec_group is None else len(certs.spec_group.unique()),
         "deployed": certs.settings["deployed"],
-        "uniform": float(certs.uniform[row]),
+        "uniform_radius": float(certs.uniform[row]),
         "shares": certs.settings.get("shares", False),
         "geomean": float(certs.geomean[row]),
         "ratio": float(certs.ratio[row]),
@@ -97,14 +103,15 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     eps, capped = certs.eps[row].flatten().tolist(), certs.capped[row].flatten().tolist()
     shares = [math.nan] * len(eps) if certs.room is None else certs.room[row].flatten().tolist()
     x, ends = _coordinates(certs, row)
+    sides = _sides(certs, row, x, ends) if ends else None
     names = feature_titles(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
     table = (net.about.table if certs.basis is None else None) or Table(tuple(Column(title) for title in names))
     features, own, states = [], certs.rows(row, row + 1), states_of(certs, row)
     for column, place in zip(table.columns, table.places):
         k = place.start
         found: dict[str, Any] = {"feature": column.name, "number": k, "value": x[k], "half_width": eps[k]}
-        if ends:
-            found.update(lower=ends[0][k], upper=ends[1][k])
+        if ends and sides:
+            found.update(lower=ends[0][k], upper=ends[1][k], down=sides[0][k], up=sides[1][k])
         if certs.seen_lower is not None and certs.seen_upper is not None:
             seen = (float(t[row].flatten()[k]) for t in (certs.seen_lower, certs.seen_upper))
             found.update(zip(("seen_lower", "seen_upper"), (v if math.isfinite(v) else None for v in seen)))
@@ -124,6 +131,23 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     if states is not None:
         return sorted(features, key=lambda f: (NEEDS, OPEN, FREE, FROZEN).index(f["state"]))
     return sorted(features, key=room)
+
+
+def _sides(
+    certs: Certificates, row: int, x: list[float], ends: tuple[list[float], list[float]]
+) -> tuple[list[float], list[float]]:
+    """How far each feature, or direction, may fall and rise; never too much."""
+    if certs.down is not None and certs.up is not None:
+        return certs.down[row].flatten().tolist(), certs.up[row].flatten().tolist()
+    return [inward(a, b) for a, b in zip(x, ends[0])], [inward(b, a) for a, b in zip(x, ends[1])]
+
+
+def inward(high: float, low: float) -> float:
+    """The difference, rounded down where it is no float64 number; 0 where it is negative."""
+    found = high - low
+    if found > 0 and math.isfinite(found) and Fraction(found) > Fraction(high) - Fraction(low):
+        found = math.nextafter(found, 0.0)
+    return max(0.0, found)
 
 
 def states_of(certs: Certificates, row: int) -> list[str] | None:

@@ -16,7 +16,7 @@ import torch
 
 from elbowroom.arguments.accuracy import Accuracy
 from elbowroom.arguments.axes import channels_of
-from elbowroom.arguments.names import printable
+from elbowroom.arguments.names import counted, printable
 from elbowroom.certificates.header import Plan
 from elbowroom.certificates.lock import locked
 from elbowroom.certificates.result import Certificates
@@ -376,6 +376,6 @@ def _write(run: Run, part: int, certs: Certificates, tally: Tally) -> None:
         run.write(part, certs)
     except ElbowroomError as error:
         raise InputError(
-            f"{error}; {tally.count} of {run.plan.inputs} inputs are done and kept: fix this, then resume with "
-            "`resume=True`"
+            f"{error}; {tally.count:,} of {counted(run.plan.inputs, 'input')} are done and kept: fix this, then resume "
+            "with `resume=True`"
         ) from None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from elbowroom.arguments.names import counted
 from elbowroom.certificates.header import Plan
 from elbowroom.certificates.result import NEEDED, STATUSES, UNDECIDED, Certificates, norm_of
 from elbowroom.certificates.store import Run
@@ -21,10 +22,11 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 HALF_WIDTH, SEMI_AXIS, REACH = "half-width", "semi-axis", "reach along the axis alone"
 _EXTENTS = {math.inf: HALF_WIDTH, 2.0: SEMI_AXIS}  # by norm; other shapes have no word for it
 _BINS = 10
+_NAMED = 3  # features whose own limits are told
 # What a summary has that no proof covers.
 _STATED = (
-    "data", "searched_as", "objective", "origin", "tried", "accuracy", "uniform", "ratio", "cap", "beyond_domain",
-    "capped_share", "ratios", "histogram", "explained", "examples", "seconds",
+    "data", "searched_as", "objective", "origin", "tried", "accuracy", "uniform_size", "ratio_of_sizes", "cap",
+    "beyond_domain", "capped_share", "ratios", "histogram", "explained", "examples", "seconds",
 )  # fmt: skip
 
 
@@ -98,7 +100,10 @@ class Tally:
 def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
     """The run as a JSON object: the row of the paper's table, how the ratios are distributed, what failed and why.
 
-    `accuracy`: of the inputs that were `tried`: all but those without finite numbers, or with an error.
+    `size`: the mean of the regions' sizes (`Certificates.geomean`); `uniform_size`: that of the uniform regions,
+    measured alike; `ratio_of_sizes`: the first divided by the second; `ratios`: how the inputs' own ratios
+    (`Certificates.ratio`) are distributed. `accuracy`: of the inputs that were `tried`: all but those without finite
+    numbers, or with an error.
     `beyond_domain`: whether regions may stick out of the domain, since only boxes are cut to it. `stated`: which of it
     the run states, and no proof covers.
     """
@@ -121,9 +126,9 @@ def summarise(tally: Tally, plan: Plan, found: Found) -> dict[str, Any]:
         "status": tally.status,
         "tried": judged,
         "accuracy": right / judged if told and judged else None,
-        "uniform": tally.uniform / tally.certified if tally.certified and tally.explained is None else None,
-        "non_uniform": tally.geomean / tally.certified if tally.certified else None,
-        "ratio": tally.geomean / tally.uniform if tally.uniform else None,
+        "uniform_size": tally.uniform / tally.certified if tally.certified and tally.explained is None else None,
+        "size": tally.geomean / tally.certified if tally.certified else None,
+        "ratio_of_sizes": tally.geomean / tally.uniform if tally.uniform else None,
         "cap": cap_in_words(settings),
         "beyond_domain": found.beyond_domain,
         "capped_share": tally.capped / tally.extents if tally.extents else None,
@@ -182,19 +187,29 @@ def cap_in_words(settings: dict[str, Any] | None) -> str:
     if isinstance(limits, dict) and limits == settings.get("room_scale") and domain is None:
         found.append("the width of each feature's range in the data")
     elif isinstance(limits, dict):
-        found.append(f"max_eps {_values(limits)}")
+        found.append(
+            _by_feature("max_eps", {k: f"{v:g}" if isinstance(v, int | float) else str(v) for k, v in limits.items()})
+        )
     if isinstance(domain, dict):
         ends = {k: f"[{_end(v[0], '-')}, {_end(v[1], '')}]" for k, v in domain.items()}
-        found.append(f"the domain {_values(ends)}")
+        found.append(_by_feature("the domain", ends))
     return " and ".join(found) or "1000 uniform radii"
 
 
-def _values(table: dict[str, Any]) -> str:
-    shown = [f"{v:g}" if isinstance(v, int | float) else str(v) for k, v in table.items() if k == ALL]
-    others = len(table) - len(shown)
-    if others:
-        shown.append(f"its own for {others} feature{'s' * (others > 1)}")
-    return ", ".join(shown)
+def _by_feature(what: str, texts: dict[str, str]) -> str:
+    """A limit in words: for all features, and for those that have another."""
+    own = {k: text for k, text in texts.items() if k != ALL}
+    told = f"{what} {texts[ALL]}" if ALL in texts else what
+    if not own:
+        return told
+    if len(own) <= _NAMED:
+        each = ", ".join(f"{f'feature {k}' if k.isdecimal() else k}: {text}" for k, text in own.items())
+        return f"{told} ({each})"
+    return (
+        f"{told}, and other values of {counted(len(own), 'feature')}"
+        if ALL in texts
+        else f"{what} of {counted(len(own), 'feature')}"
+    )
 
 
 def _end(value: float | None, sign: str) -> str:

@@ -22,6 +22,8 @@ from elbowroom.search.bounds.methods import check_margin, method_named
 from elbowroom.verify.counterexample import Counterexample, confirming
 from elbowroom.verify.decide import Decision, most_leaves
 
+_LOOK = 2.0  # seconds of looking for counterexamples, where no other limit is given
+
 
 @dataclass(frozen=True, eq=False)
 class Verification:
@@ -31,8 +33,7 @@ class Verification:
         proved: Whether the decision is proved constant, `b`.
         margins: What was proved of each other class (or group of the specification), `b x g`.
         labels: The decisions it is about, `b`; None where a specification was given.
-        counterexamples: Per box an input of it where the decision is another one, by a proof, or None; all None where
-            only the plain check was asked for.
+        counterexamples: Per box an input of it where the decision is another one, by a proof, or None.
         parts: Into how many parts each box was cut, `b`; 1 where it was not.
     """
 
@@ -70,8 +71,8 @@ def verify(
 ) -> Verification:
     """Is the decision the same on the whole box `[lower, upper]`? By the strict check; "not proved" is not "false".
 
-    With `leaves` or `seconds`, boxes that are not proved as a whole are cut into parts that are proved one by one, and
-    counterexamples are looked for.
+    In boxes that are not proved as a whole, counterexamples are looked for, for a moment; with `leaves` or `seconds`
+    such boxes are also cut into parts that are proved one by one.
 
     Args:
         net: The network, see `load`; or a model that `load` reads as it is, as in `certify`.
@@ -113,8 +114,10 @@ def verify(
     spec.check_fits(len(low), net)
     spec = spec.cast(torch.float64, low.device)
     decision = Decision(net, low, high, spec, Hints.of(method, margin), deployed)
-    if leaves is not None or seconds is not None:
-        confirmed = confirming(net, low, high, spec)
+    confirmed = confirming(net, low, high, spec)
+    if leaves is None and seconds is None:
+        decision.attack(confirmed, time.monotonic() + _LOOK)
+    else:
         ends = math.inf if seconds is None else time.monotonic() + seconds
         decision.run(confirmed, most_leaves(net) if leaves is None else leaves, ends)
     found = decision.found

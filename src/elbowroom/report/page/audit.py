@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from elbowroom.arguments.names import counted
 from elbowroom.certificates.store import NETWORK, Run
 from elbowroom.report.digits import at_least, at_most, near
 from elbowroom.report.page.words import claim_in_words, room_in_percent
@@ -71,11 +72,14 @@ def _unit(unit: str) -> str:
 
 def _stability(found: dict[str, Any]) -> list[str]:
     summary = found["summary"]
-    said = [claim_in_words(found), f"Certified: {summary['status']['certified']:,} of {summary['done']:,} inputs."]
-    if summary["non_uniform"] is not None:
+    said = [
+        claim_in_words(found),
+        f"Certified: {summary['status']['certified']:,} of {counted(summary['done'], 'input')}.",
+    ]
+    if summary["size"] is not None:
         said.append(
             f"Size of a region (geometric mean of its extents: {summary['extent']}), mean over the inputs: "
-            f"{at_most(summary['non_uniform'], 4)}."
+            f"{at_most(summary['size'], 4)}."
         )
     return said
 

@@ -13,7 +13,7 @@ from elbowroom.arguments.features import feature_titles
 from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
-from elbowroom.report.page.room import Scale, shares
+from elbowroom.report.room import Scale, of_mixed_units, shares
 from elbowroom.runs.one_input import name_of, numbers_of
 
 _LARGEST = 2**53  # whole numbers up to there are exact in a script
@@ -34,6 +34,7 @@ class Gathered:
         self.certified = 0
         self.rooms: Counter[int] = Counter()
         self.direction, self.directed = np.zeros(n), 0  # the sum of the regions' unit directions, and how many
+        self.mixed = "basis" not in run.shared and of_mixed_units(scale, run.network)
         # Shares order features of different units; without an axis for each, extents do.
         self.by_share = "basis" not in run.shared and bool((scale.low < scale.high).any())
 
@@ -79,8 +80,9 @@ class Gathered:
         values = (room if self.by_share else eps)[free].numpy()
         bins = np.floor(_PER_DECADE * np.log10(values[values > 0])).astype(np.int64)
         self.rooms.update(dict(zip(*(each.tolist() for each in np.unique(bins, return_counts=True)))))
-        lengths = eps.norm(dim=1, keepdim=True)
-        self.direction += torch.where(lengths > 0, eps / lengths, 0.0).sum(0).numpy()
+        sides = room.nan_to_num(0.0, 0.0, 0.0) if self.mixed else eps
+        lengths = sides.norm(dim=1, keepdim=True)
+        self.direction += torch.where(lengths > 0, sides / lengths, 0.0).sum(0).numpy()
         self.directed += int((lengths > 0).sum())
 
     def features(self) -> list[dict[str, Any]]:
@@ -119,7 +121,8 @@ class Gathered:
         return {"edges": edges, "counts": [self.rooms[k] for k in bins]}
 
     def similarity(self) -> float | None:
-        """The mean cosine between the extents of two certified inputs, see `elbowroom.analyse.cosine_similarity`."""
+        """The mean cosine between the extents of two certified inputs, see `analyse.cosine_similarity`; between
+        their rooms, where units differ."""
         n = self.directed
         return (float(self.direction @ self.direction) - n) / (n * (n - 1)) if n > 1 else None
 

@@ -13,7 +13,7 @@ from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
-from elbowroom.report.page.room import Scale, shares
+from elbowroom.report.room import Scale, shares
 from elbowroom.runs.one_input import input_of, name_of, numbers_of
 
 _SMALLEST = 4  # pixels along a side of what is seen as an image
@@ -21,7 +21,7 @@ _SMALLEST = 4  # pixels along a side of what is seen as an image
 
 def details_of(run: Run, wanted: Sequence[int], scale: Scale) -> list[dict[str, Any]]:
     """Everything about the inputs with these numbers, in this order; see `elbowroom.runs.one_input`. Features have
-    their `share` besides, see `elbowroom.report.page.room`."""
+    their `share` besides, see `elbowroom.report.room`."""
     found: dict[int, dict[str, Any]] = {}
     left = set(wanted)
     for k in run.finished():

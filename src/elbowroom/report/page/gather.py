@@ -14,8 +14,8 @@ from elbowroom.report.page.chosen import asked_for, chosen
 from elbowroom.report.page.columns import gathered
 from elbowroom.report.page.details import details_of, image_of, pixel_names
 from elbowroom.report.page.pictures import feature_map, plane_of
-from elbowroom.report.page.room import Scale, scale_of
 from elbowroom.report.page.words import answer_of, claim_in_words, titles_of
+from elbowroom.report.room import Scale, scale_of
 from elbowroom.runs.diff import diff_of
 from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.summary import summary_of

@@ -49,12 +49,12 @@
       {key: "number", head: "input", long: Boolean(t.name), value: (r) => t.number[r], text: (r) => t.name && t.name[r] !== null ? `${t.number[r]} · ${t.name[r]}` : String(t.number[r])},
       {key: "label", head: "label", long: Boolean(one.classes), value: (r) => label(one, r), text: (r) => label(one, r), hidden: !one.decides},
       {key: "status", head: "status", value: (r) => t.status[r], text: (r) => `${SIGNS[status(one, r)]} ${spaced(status(one, r))}`},
-      {key: "size", head: "room", title: `geometric mean of the extents (${one.extent})`, value: (r) => t.size[r]},
+      {key: "size", head: "size", title: `geometric mean of the extents (${one.extent})`, value: (r) => t.size[r]},
       {key: "ratio", head: "ratio", title: "to the region with one radius for all features", value: (r) => t.ratio[r]},
       {key: "reach", head: "reach", title: "at how many times the region a counterexample was found", value: (r) => t.reach[r], hidden: !t.reach},
       {key: "share", head: "least room", long: true, title: one.byShare ? `as a share of ${one.axis}` : one.extent, value: (r) => t.share[r],
         text: (r) => t.least[r] === null ? "" : `${one.names[t.least[r]]}: ${one.byShare ? percent(t.share[r]) : t.share[r]}`},
-      {key: "shrink", head: "change", title: "of the room, from the first run to this one", value: (r) => shrink(k, t.number[r]), hidden: !pair(k),
+      {key: "shrink", head: "change", title: "of the size, from the first run to this one", value: (r) => shrink(k, t.number[r]), hidden: !pair(k),
         text: (r) => { const s = shrink(k, t.number[r]); return s === null ? "" : status(one, r) !== "certified" ? "lost" : `${s > 0 ? "−" : "+"}${percent(Math.abs(s))}`; }},
       {key: "message", head: "reason", long: true, value: (r) => t.messages[t.message[r]], text: (r) => t.messages[t.message[r]], hidden: t.messages.every((m) => !m)},
     ];
@@ -188,7 +188,7 @@
     said.push(`${SIGNS[word]} ${spaced(word)}.${named}`);
     if (t.messages[t.message[r]]) said.push(t.messages[t.message[r]]);
     if (word !== "certified") return said;
-    said.push(`Room: ${t.size[r]} (geometric mean of the extents), ${t.ratio[r]} times the region with one radius.`);
+    said.push(`Size: ${t.size[r]} (geometric mean of the extents), ${t.ratio[r]} times the region with one radius.`);
     if (found && found.outputs) {
       for (const o of found.outputs) {
         const name = one.classes && o.output in one.classes ? one.classes[o.output] : `output ${o.output}`;

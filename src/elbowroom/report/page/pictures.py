@@ -14,7 +14,7 @@ import torch
 
 from elbowroom.certificates.store import Run
 from elbowroom.network.graph import Network
-from elbowroom.report.page.room import Scale
+from elbowroom.report.room import Scale
 from elbowroom.runs.one_input import numbers_of
 
 # From little to much: light to dark, so that maps can be read without colour.

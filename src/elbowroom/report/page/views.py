@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from elbowroom.arguments.names import counted
+from elbowroom.machine.meter import in_words
 from elbowroom.report.diffs import change, decided, percent, sentences, worst
 from elbowroom.report.digits import at_least, at_most
 from elbowroom.report.flags import as_flags
 from elbowroom.report.page.words import room_in_percent
-from elbowroom.report.progress import in_words
 from elbowroom.runs.settings import FLAGS
 
 _WIDTH, _HEIGHT = 320, 120  # of a histogram, in its own units
@@ -37,9 +38,11 @@ _MEASURES: dict[str, Callable[[dict[str, Any]], str]] = {
         run["summary"]["status"]["nonfinite"] + run["summary"]["status"]["error"], run["summary"]["done"]
     ),
     "accuracy": lambda run: _or_dash(run["summary"]["accuracy"], lambda v: f"{v:.2%}"),
-    "size of a region (mean over inputs)": lambda run: _or_dash(run["summary"]["non_uniform"], lambda v: at_most(v, 4)),
-    "with one radius for all features": lambda run: _or_dash(run["summary"]["uniform"], lambda v: f"{v:.4g}"),
-    "the first divided by the second": lambda run: _or_dash(run["summary"]["ratio"], lambda v: f"{v:.3f}"),
+    "size of a region (mean over inputs)": lambda run: _or_dash(run["summary"]["size"], lambda v: at_most(v, 4)),
+    "uniform size: with one radius for all features": lambda run: _or_dash(
+        run["summary"]["uniform_size"], lambda v: f"{v:.4g}"
+    ),
+    "ratio of these sizes": lambda run: _or_dash(run["summary"]["ratio_of_sizes"], lambda v: f"{v:.3f}"),
     "counterexample at (median, times the region)": lambda run: _or_dash(
         (run["summary"]["reach"] or {}).get("median"), lambda v: at_least(v, 4)
     ),
@@ -129,7 +132,7 @@ def comparison(one: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any
         "refused": None,
         "sentences": [f"{line[0].upper()}{line[1:]}." for line in sentences(found)],
         "rows": rows,
-        "picture": histogram(_factors(shrinks), "new room / old room, of the inputs certified in both"),
+        "picture": histogram(_factors(shrinks), "new size / old size, of the inputs certified in both"),
     }
 
 
@@ -153,8 +156,8 @@ def plane(run: dict[str, Any]) -> dict[str, Any] | None:
     low, high = ([f"{v:.3g}" for v in run["plane"][end]] for end in ("low", "high"))
     drawn = sum(1 for region in run["plane"]["regions"] if region["certified"])
     alt = (
-        f"{len(run['plane']['regions']):,} inputs in the plane, {drawn:,} with their certified regions, over what the "
-        f"network {'decides' if run['decides'] else 'gives'}."
+        f"{counted(len(run['plane']['regions']), 'input')} in the plane, {drawn:,} with their certified regions, over "
+        f"what the network {'decides' if run['decides'] else 'gives'}."
     )
     head = "Regions over what the network decides" if run["decides"] else "Regions over the first output"
     return {**run["plane"], "head": head, "names": names, "from": low, "to": high, "alt": alt}
@@ -171,7 +174,7 @@ def map_of(run: dict[str, Any]) -> dict[str, Any] | None:
     unit = f"share of {run['axis']}" if found["key"] == "share" else run["summary"]["extent"]
     stops = list(zip(itertools.count(), found["colours"]))
     alt = (
-        f"Map of the mean room of each pixel over {run['certified']:,} inputs, from {words[0]} to {words[1]}; darker: "
-        "more room."
+        f"Map of the mean room of each pixel over {counted(run['certified'], 'input')}, from {words[0]} to {words[1]}; "
+        "darker: more room."
     )
     return {**found, "words": words, "unit": unit, "alt": alt, "stops": stops}

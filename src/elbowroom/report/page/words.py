@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
+from elbowroom.arguments.names import counted
 from elbowroom.report.digits import at_least, at_most
 from elbowroom.runs.summary import HALF_WIDTH
 
@@ -53,9 +54,9 @@ def answer_of(run: dict[str, Any]) -> list[str]:
     """What a run found, in sentences; how many inputs are certified comes first."""
     summary = run["summary"]
     counts, done = summary["status"], summary["done"]
-    said = [f"{counts['certified']:,} of {done:,} {_plural(done, 'input')} {_is(counts['certified'])} certified."]
+    said = [f"{counts['certified']:,} of {counted(done, 'input')} {_is(counts['certified'])} certified."]
     if not summary["complete"]:
-        said.append(f"The run is incomplete: {done:,} of {summary['inputs']:,} inputs are done.")
+        said.append(f"The run is incomplete: {done:,} of {counted(summary['inputs'], 'input')} done.")
     for status, count in counts.items():
         if status != "certified" and count:
             said.append(f"{count:,} {_WITHOUT[status][count > 1]}.")
@@ -89,7 +90,7 @@ def _width(run: dict[str, Any]) -> list[str]:
         mean = room_in_percent(sum(known) / len(known))
         return [f"On average, a feature's certified range covers {mean} of {run['axis']}."]
     return [
-        f"Half the width of a feature's certified range is {at_most(summary['non_uniform'], 3)} on average (geometric "
+        f"Half the width of a feature's certified range is {at_most(summary['size'], 3)} on average (geometric "
         "mean over the features of an input, then mean over the inputs)."
     ]
 
@@ -107,10 +108,6 @@ def _narrowest(run: dict[str, Any]) -> list[str]:
     of = f"{first['least']:,} of {run['summary']['status']['certified']:,}"
     share = f" (as a share of {run['axis']})" if run["by_share"] else ""
     return [f"The least room{share} is most often left to “{first['feature']}”: for {of} certified inputs."]
-
-
-def _plural(count: int, word: str) -> str:
-    return word if count == 1 else f"{word}s"
 
 
 def _is(count: int) -> str:

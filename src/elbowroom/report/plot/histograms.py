@@ -29,40 +29,57 @@ def histogram(
     `eps`: the model's name -> extents, any shape, of one input or many; zeros are left out. `uniform`, `geomean`: the
     model's uniform radius and geometric mean, drawn as lines. `tau`: the adversary's budget. `unit`: of the features.
     """
-    values = {name: e[e > 0].flatten().double().numpy() for name, e in eps.items()}
-    if not all(len(v) for v in values.values()):
+
+    def draw(figure: Any) -> None:
+        draw_extents(figure.subplots(), eps, uniform=uniform, geomean=geomean, tau=tau, title=title, unit=unit)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+
+    if not all(bool((e > 0).any()) for e in eps.values()):
         raise InputError("there is nothing to draw: some model has no eps above zero")
+    return save(path, (8.0, 5.4), draw)
+
+
+def draw_extents(
+    ax: Any,
+    eps: Mapping[str, Tensor],
+    *,
+    uniform: Mapping[str, float] | None = None,
+    geomean: Mapping[str, float] | None = None,
+    tau: float | None = None,
+    title: str = "",
+    unit: str = "",
+    what: str = "certified extent ε of a feature",
+    sizes: tuple[str, str] = ("uniform radius", "geometric mean"),
+) -> None:
+    """The same on axes; `what`: what the numbers are; `sizes`: what the lines are. Without a model's name, nothing is
+    said of models."""
+    values = {name: e[e > 0].flatten().double().numpy() for name, e in eps.items()}
     least, most = min(v.min() for v in values.values()), max(v.max() for v in values.values())
     # The few smallest extents would stretch the axis over decades; they are counted in the first bin.
     smallest, least = least, max(least, min(float(np.quantile(v, 0.005)) for v in values.values()))
     bins = np.geomspace(least * 0.999, most * 1.001, 36)
-
-    def draw(figure: Any) -> None:
-        ax = figure.subplots()
-        for (name, v), colour in zip(values.items(), (NORMAL, ROBUST, "#4a4a4a", "#2f8f4e")):
-            weights = np.full(len(v), 100 / len(v))
-            style = {"histtype": "stepfilled", "alpha": 0.45, "edgecolor": colour, "facecolor": colour, "lw": 1.2}
-            ax.hist(np.maximum(v, least), bins=bins, weights=weights, label=f"{name}: share of features", **style)
-            for lines, dash, what in ((uniform, ":", "uniform radius"), (geomean, "-", "geometric mean")):
-                if lines is not None:
-                    at = lines[name]
-                    ax.axvline(at, color=colour, ls=dash, lw=2.2, label=f"{name}: {what} {at:.3f}")
-        if tau is not None:
-            ax.axvline(tau, color="black", ls="--", lw=1.2)
-            back = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
-            place: Any = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points", "xytext": (12, 0)}
-            ax.annotate(f"adversary's\nbudget τ = {tau:g}", (tau, 0.98), va="top", fontsize=9, bbox=back, **place)
-        ax.set_xscale("log")
-        plain_ticks(ax.xaxis, least, most)
-        about = (f" ({unit})" if unit else "") + ", log scale" + ("; first bar: or less" if smallest < least else "")
-        ax.set_xlabel("certified extent ε of a feature" + about)
-        ax.set_ylabel("% of features")
-        ax.set_title(title, fontsize=12)
-        ax.grid(alpha=0.25, lw=0.6)
-        ax.set_axisbelow(True)
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-
-    return save(path, (8.0, 5.4), draw)
+    for (name, v), colour in zip(values.items(), (NORMAL, ROBUST, "#4a4a4a", "#2f8f4e")):
+        weights = np.full(len(v), 100 / len(v))
+        style: Any = {"histtype": "stepfilled", "alpha": 0.45, "edgecolor": colour, "facecolor": colour, "lw": 1.2}
+        whose = f"{name}: " if name else ""
+        ax.hist(np.maximum(v, least), bins=bins, weights=weights, label=f"{whose}share of features", **style)
+        for lines, dash, line in ((uniform, ":", sizes[0]), (geomean, "-", sizes[1])):
+            if lines is not None:
+                at = lines[name]
+                ax.axvline(at, color=colour, ls=dash, lw=2.2, label=f"{whose}{line} {at:.3g}")
+    if tau is not None:
+        ax.axvline(tau, color="black", ls="--", lw=1.2)
+        back = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
+        place: Any = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points", "xytext": (12, 0)}
+        ax.annotate(f"adversary's\nbudget τ = {tau:g}", (tau, 0.98), va="top", fontsize=9, bbox=back, **place)
+    ax.set_xscale("log")
+    plain_ticks(ax.xaxis, least, most, (1, 2, 5) if most < 1000 * least else (1,))
+    about = (f" ({unit})" if unit else "") + ", log scale" + ("; first bar: or less" if smallest < least else "")
+    ax.set_xlabel(f"{what}{about}")
+    ax.set_ylabel("% of features")
+    ax.set_title(title, fontsize=12)
+    ax.grid(alpha=0.25, lw=0.6)
+    ax.set_axisbelow(True)
 
 
 @dataclass(frozen=True, eq=False)

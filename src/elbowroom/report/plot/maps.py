@@ -60,7 +60,9 @@ def bounding_maps(
             ax.set_yticks([])
         bar = figure.colorbar(shown, ax=axes[:, 1:], shrink=0.9 if rows < 3 else 0.6, pad=0.03)
         if scale == "log":
-            bar.set_label(f"ε: how far a pixel may move either way (pixels in [{low:g}, {high:g}])\ndarker: more room")
+            bar.set_label(
+                f"ε: half the width of a pixel's certified range (pixels in [{low:g}, {high:g}])\ndarker: more room"
+            )
             plain_ticks(bar.ax.yaxis, least, most)
         else:
             bar.set_label("1 − 5 ε (the paper's scale; darker: more room)")

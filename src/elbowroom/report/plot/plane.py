@@ -56,12 +56,12 @@ def regions_2d(
         with torch.no_grad():
             logits = model(grid)
         for ax, (name, (uniform, box)) in zip(axes, panels.items()):
-            _decisions(ax, xs, ys, logits)
+            draw_decisions(ax, xs, ys, logits)
             ax.add_patch(
                 Rectangle((low, low), high - low, high - low, fill=False, ec="#777777", lw=0.9, ls=(0, (4, 3)))
             )
             for certs, colour, width in ((box, BLUE, 1.7), (uniform, YELLOW, 1.7)):
-                _boxes(ax, certs, colour, width)
+                draw_boxes(ax, certs, colour, width)
             _numbers(ax, box)
             ax.set_xlim(left, right)
             ax.set_ylim(bottom, top)
@@ -83,7 +83,7 @@ def regions_2d(
     return save(path, (6.6 * len(panels), height), draw)
 
 
-def _decisions(ax: Any, xs: np.ndarray, ys: np.ndarray, logits: Tensor) -> None:
+def draw_decisions(ax: Any, xs: np.ndarray, ys: np.ndarray, logits: Tensor) -> None:
     """Where the network decides what, in pale colours, with thin black lines between."""
     from matplotlib.colors import ListedColormap
 
@@ -102,7 +102,7 @@ def _decisions(ax: Any, xs: np.ndarray, ys: np.ndarray, logits: Tensor) -> None:
             ax.contour(xs, ys, margin, levels=[0.0], colors="black", linewidths=0.7)
 
 
-def _boxes(ax: Any, certs: Certificates, colour: str, width: float) -> None:
+def draw_boxes(ax: Any, certs: Certificates, colour: str, width: float) -> None:
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Rectangle
 

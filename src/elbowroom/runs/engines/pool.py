@@ -7,6 +7,7 @@ from collections.abc import Generator, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from elbowroom.arguments.names import counted
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import ElbowroomError
 from elbowroom.network.graph import Network
@@ -135,6 +136,6 @@ class _Scheduler:
                 self._retries.append(part)
                 return
             self._failure = self._failure or ElbowroomError(
-                f"part {part.number} ({len(part)} inputs, the first of them number {part.index[0]}) ended {TRIES} "
-                f"workers, the last one {how}. {_KEPT}"
+                f"part {part.number} ({counted(len(part), 'input')}, the first of them number {part.index[0]}) ended "
+                f"{TRIES} workers, the last one {how}. {_KEPT}"
             )

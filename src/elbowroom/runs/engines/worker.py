@@ -129,7 +129,7 @@ class Worker:
     def _ask(self, x: Tensor, labels: Tensor | None) -> Certificates:
         spec = self._specification(x)
         with _quietly():
-            return certify(self.net, x, None if spec else labels, spec=spec, **self._arguments)
+            return certify(self.net, x, None if spec else labels, spec=spec, progress=False, **self._arguments)
 
     def _specification(self, x: Tensor) -> Specification | None:
         return None if self.settings.within is None else self._within(self.net(x))

@@ -6,6 +6,7 @@ that the run's inputs have.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -13,8 +14,10 @@ from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
 from elbowroom.certificates.store import Run
+from elbowroom.network.graph import Network
 
-DOMAIN, OBSERVED, NOTHING = "the domain", "the range of this run's inputs", "nothing"
+_ALIKE = 1.001  # how much wider one axis may be than another that it is like
+DOMAIN, OBSERVED, NOTHING = "the domain", "the range of the inputs", "nothing"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +39,30 @@ class Scale:
 def scale_of(run: Run, alike: bool) -> Scale:
     """The axes of a run's features. Reads the parts only where the domain does not say it all. `alike`: whether
     features are of one kind, as pixels are, so that what one of them has any other may have."""
-    n = run.network.n_inputs
-    low, high = (run.shared.get(name) for name in ("lowest", "highest"))
-    if low is None or high is None or "basis" in run.shared:
-        low, high = torch.full((n,), -torch.inf).double(), torch.full((n,), torch.inf).double()
-    low, high = low.flatten().double(), high.flatten().double()
+    rotated, inputs = "basis" in run.shared, (run.read(k).x for k in run.finished())
+    ends = (None, None) if rotated else (run.shared.get("lowest"), run.shared.get("highest"))
+    return _scale(run.network.n_inputs, ends, () if rotated else inputs, alike)
+
+
+def scale_of_certificates(certs: Certificates, alike: bool) -> Scale:
+    """The same of certificates in memory, which know their network."""
+    assert certs.network is not None
+    rotated, ends = certs.basis is not None, (certs.lowest, certs.highest)
+    if rotated or any(end is None or not bool((end == end[:1]).all()) for end in ends):
+        ends = (None, None)
+    return _scale(certs.network.n_inputs, ends, () if rotated else (certs.x,), alike)
+
+
+def _scale(n: int, ends: tuple[Tensor | None, Tensor | None], inputs: Iterable[Tensor], alike: bool) -> Scale:
+    """`ends`: the domain's, `1 x *s` or `b x *s` alike, where there is one; `inputs`: some at a time, looked at only
+    where the domain has no end."""
+    low, high = torch.full((n,), -torch.inf).double(), torch.full((n,), torch.inf).double()
+    if ends[0] is not None and ends[1] is not None:
+        low, high = (end.double().reshape(-1, n)[0] for end in (ends[0], ends[1]))
     finite = low.isfinite() & high.isfinite() & (low < high)
     if bool(finite.all()):
         return Scale(low, high, (DOMAIN,) * n)
-    least, most = _observed(run) if "basis" not in run.shared else (torch.full((n,), torch.nan).double(),) * 2
+    least, most = _observed(n, inputs)
     if alike:
         least, most = least.amin().expand(n), most.amax().expand(n)
     seen = ~finite & (least < most) & least.isfinite() & most.isfinite()
@@ -57,16 +75,25 @@ def scale_of(run: Run, alike: bool) -> Scale:
     )
 
 
-def _observed(run: Run) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest finite value of each feature, `n` each."""
-    least = torch.full((run.network.n_inputs,), torch.inf).double()
+def _observed(n: int, inputs: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest finite value of each feature, `n` each; infinite where there is none."""
+    least = torch.full((n,), torch.inf).double()
     most = -least
-    for k in run.finished():
-        x = run.read(k).x.flatten(1).double()
+    for each in inputs:
+        x = each.flatten(1).double()
         if len(x):
             least = torch.minimum(least, torch.where(x.isfinite(), x, torch.inf).amin(0))
             most = torch.maximum(most, torch.where(x.isfinite(), x, -torch.inf).amax(0))
     return least, most
+
+
+def of_mixed_units(scale: Scale, net: Network) -> bool:
+    """Whether features that are numbers have axes of different widths, so that only shares of them can be compared; not
+    where one has no axis."""
+    width = scale.high - scale.low
+    if net.about.table is not None:
+        width = width[torch.from_numpy(net.about.table.moves)]
+    return bool((width > 0).all()) and len(width) > 0 and bool(width.max() > _ALIKE * width.min())
 
 
 def shares(certs: Certificates, scale: Scale) -> Tensor:
