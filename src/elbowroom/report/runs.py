@@ -10,8 +10,8 @@ import math
 import time
 from typing import Any
 
-from elbowroom.certificates.frame import IMPUTED
-from elbowroom.report.digits import at_least, at_most, between, near
+from elbowroom.certificates.frame import IMPUTED, STUCK
+from elbowroom.report.digits import at_least, at_most, between, half_width, near
 from elbowroom.report.flags import as_flags
 from elbowroom.report.progress import in_words
 from elbowroom.runs.one_input import FREE, NEEDS, OPEN
@@ -177,6 +177,8 @@ def show_input(found: dict[str, Any], most: int) -> None:
         unproved.append("that no counterexample was found")
     if any(f["share"] is not None for f in shown):
         unproved.append("what room is a share of")
+    if any(STUCK in f["note"] for f in shown):
+        unproved.append("what the decision fixes")
     if any(IMPUTED in f["note"] for f in shown):
         unproved.append("which values were missing")
     if "seen_lower" in shown[0]:
@@ -246,8 +248,9 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
 
 
 def _moving(feature: dict[str, Any]) -> tuple[str, ...]:
-    ends = between(feature["lower"], feature["upper"]) if "lower" in feature else ()
-    return near(feature["value"], feature["half_width"]), *ends, at_most(feature["half_width"])
+    decimals = feature["decimals"]
+    ends = between(feature["lower"], feature["upper"], decimals) if "lower" in feature else ()
+    return near(feature["value"], feature["half_width"], decimals), *ends, half_width(feature)
 
 
 def _held(feature: dict[str, Any], ends: bool) -> tuple[str, ...]:
