@@ -235,7 +235,7 @@ def nudged(value: Any) -> Any:
     return math.nextafter(value, math.inf) if isinstance(value, float) else value + 1
 
 
-LEFT_OUT = ("index", "reach", "faces", "imputed", "explained", "categories")  # parts that the run here does not have
+LEFT_OUT = ("index", "reach", "faces", "imputed", "explained", "categories", "values")  # parts the run here lacks
 PER_ROW = [n for n, c in declared(Richer).items() if c.per_input and not c.shareable and c.when not in LEFT_OUT]
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 import elbowroom as er
 from commands import good, refused, run
 from elbowroom.certificates.result import Certificates
-from elbowroom.certify.task import _keep_better
+from elbowroom.certify.columns import keep_better
 from elbowroom.claim.space import Space
 from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.claim.stated import Stated
@@ -466,6 +466,6 @@ def test_weights_say_which_region_is_larger() -> None:
         found = {"eps": torch.tensor([[3.0, 0.25]], dtype=torch.float64), "certified": torch.tensor([True])}
         passed = torch.tensor([False])
         at, spec = torch.zeros(1, 2, dtype=torch.float64), label_stays(torch.tensor([0]), 2)
-        _keep_better(result, passed, Inputs(at, at, spec, space, some), some, found, Volume())
+        keep_better(result, passed, Inputs(at, at, spec, space, some), some, found, Volume())
         assert bool(passed) is larger
         assert float(result["eps"][0, 0]) == (3.0 if larger else 1.0)

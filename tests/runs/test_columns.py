@@ -248,7 +248,11 @@ def test_columns_that_are_no_numbers() -> None:
         er.certify(net, pandas.DataFrame({"a": [1.0], "b": ["x"]}))
     with pytest.raises(InputError, match="holds no numbers"):
         er.certify(net, pandas.DataFrame({"a": [1.0], "b": pandas.to_datetime(["2020-01-01"])}))
-    found = er.certify(net, pandas.DataFrame({"a": pandas.array([1, None], "Int64"), "b": [0.5, 1.0]}))
+    frame = pandas.DataFrame({"a": pandas.array([1, None], "Int64"), "b": [0.5, 1.0]})
+    found = er.certify(net, frame, features={"a": "number"})
+    assert found.status[1] == "error" and found.message[1] == "row 1: 'a' is missing"
+    assert found.x[0].tolist() == [1.0, 0.5]
+    found = er.certify(net, frame.astype(float))
     assert found.status[1] == "nonfinite" and found.x[0].tolist() == [1.0, 0.5]
 
 

@@ -29,6 +29,12 @@ SAME = [
     ("limit", "7", 7, 7),
     ("offset", "0", 0, 0),
     ("indices", "0-9,17", "0-9,17", "0-9,17"),
+    (
+        "features",
+        ["age=whole number", "sex=fixed"],
+        {"age": "whole number", "sex": "fixed"},
+        {"age": "whole number", "sex": "fixed"},
+    ),
     ("within", "0.5", 0.5, 0.5),
     ("within", "0.5,1", [0.5, 1], [0.5, 1.0]),
     ("domain", ["0,1"], [0, 1], {"*": [0.0, 1.0]}),
@@ -74,6 +80,8 @@ def test_what_is_kept_is_read_again() -> None:
     [
         ("regin", "box", "regin is not a setting; did you mean region?"),
         ("zzz", 1, "zzz is not a setting$"),
+        ("features", ["age=whole numbr"], "features must be a feature and its kind.*; did you mean whole number"),
+        ("features", {"age": {"domain": {"low": 1}}}, "features must be texts, numbers and lists"),
         ("region", "elipsoid", "region must be one of .*; did you mean ellipsoid"),
         ("bounds", 3, "bounds must be one of"),
         *(
@@ -126,7 +134,7 @@ def test_kinds_of_settings() -> None:
     assert set(Settings().plain()) - set(Settings().stored()) == {
         "trust_pickle", "device", "memory", "batch", "engine", "workers", "threads", "address"
     }  # fmt: skip
-    told = set(inspect.signature(load).parameters) - {"model", "features", "classes", "trust_pickle"}
+    told = set(inspect.signature(load).parameters) - {"model", "classes", "trust_pickle"}
     assert set(Settings().reading()) == told
 
 
@@ -162,7 +170,9 @@ def test_settings_of_the_claim_are_parameters_of_certify() -> None:
 
 def test_a_run_tells_certify_all_that_it_can_be_told() -> None:
     told = set(arguments(Settings(device="cpu"), network()))
-    assert told | {"net", "x", "labels", "spec", "prior", "progress"} == set(inspect.signature(er.certify).parameters)
+    carried = {"features"}  # by the network, into whose table they are read
+    own = {"net", "x", "labels", "spec", "prior", "progress"}
+    assert told | carried | own == set(inspect.signature(er.certify).parameters)
 
 
 def test_files(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from elbowroom.arguments.codes import too_fine, uncoded
 from elbowroom.arguments.values import (
     NUMBER,
     array_of,
@@ -26,6 +27,7 @@ from elbowroom.arguments.values import (
     shown,
 )
 from elbowroom.errors import InputError
+from elbowroom.network.decimals import is_multiple
 from elbowroom.network.levels import is_strange, levels_of
 from elbowroom.network.table import Code, Column, Level, Table, key_of
 
@@ -38,8 +40,8 @@ _MOST_FAULTS = 10_000  # sentences that are kept; rows beyond have NaN without o
 _LEVELS_SHOWN = 5
 _MOST_DIGITS = 400  # of whole numbers; beyond, all are infinite as float64
 
-# What a value is, if it is no code: missing, none of the levels, or no number.
-_NOTHING, _STRANGE, _NO_NUMBER, _INFINITE = 1, 2, 3, 4
+# What a value is, if it is no code: missing, none of the levels, no number, or one of more decimals than it may have.
+_NOTHING, _STRANGE, _NO_NUMBER, _INFINITE, _BETWEEN = 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +51,8 @@ class Encoded:
     `values`: `b x n`, float64, NaN where a value could not be taken. `faults`: why, in words, by row, with the value
     and the column; of the first rows only where there are many. `refused`: which values could not be taken. `filled`:
     which were missing, and are what the model takes for them. `strange`: which are none of the levels, and have the
-    code that the model gives to all such. These three are `b x c`, by column. `examples`: the first strange value of a
-    column, by its number.
+    code that the model gives to all such. These three are `b x c`, by column as it stands in data (`Table.raw`).
+    `examples`: the first strange value of a column, by its number.
     """
 
     values: np.ndarray
@@ -100,14 +102,15 @@ def encode(
 ) -> Encoded:
     """Rows of a table as a network takes them.
 
-    `columns`: the values of every column, `b` each, in the table's order: lists, arrays, or columns of pandas and
+    `columns`: the values of every column of `table.raw`, `b` each, in its order: lists, arrays, or columns of pandas or
     Arrow. `row`: how a row, counted from 0, is called. `written`: whether texts may stand for numbers, truth values and
     missing ones, as they do in a file of text; elsewhere a text in a column of categories is a text. Columns that hold
     dates, or what is neither text nor number, are refused whole.
     """
-    if len(columns) != len(table.columns):
-        raise InputError(f"the table has {len(table.columns)} columns, not {len(columns)}")
-    found = [_encode(column, given, written) for column, given in zip(table.columns, columns)]
+    raw = table.raw.columns
+    if len(columns) != len(raw):
+        raise InputError(f"the table has {len(raw)} columns, not {len(columns)}")
+    found = [_encode(column, given, written) for column, given in zip(raw, columns)]
     lengths = {len(one.values) for one in found}
     if len(lengths) > 1:
         raise InputError(f"columns of a table must have as many values each; these have {sorted(lengths)}")
@@ -121,10 +124,13 @@ def encode(
     faults = {}
     for r in np.flatnonzero(refused.any(1))[:_MOST_FAULTS].tolist():
         bad = np.flatnonzero(refused[r])
-        told = "; ".join(_fault(table.columns[k], found[k], r) for k in bad[:_LEVELS_SHOWN])
+        told = "; ".join(_fault(raw[k], found[k], r) for k in bad[:_LEVELS_SHOWN])
         more = f"; and {len(bad) - _LEVELS_SHOWN} more" if len(bad) > _LEVELS_SHOWN else ""
         faults[r] = f"{row(r)}: {told}{more}"
     values = np.concatenate([one.values for one in found], axis=1)
+    for r, why in uncoded(table, values, only_parts=True).items():
+        faults[r] = f"{row(r)}: {why}"
+        values[r] = math.nan
     return Encoded(values, faults, refused, states[_NOTHING] & ~refused, states[_STRANGE] & ~refused, examples)
 
 
@@ -145,16 +151,6 @@ def decode(table: Table, x: np.ndarray) -> list[np.ndarray]:
             levels = levels_of(column, code)
             values[r] = levels[0] if levels else stranger(column) if is_strange(column, code) else None
         found.append(values)
-    return found
-
-
-def is_coded(column: Column, codes: np.ndarray) -> np.ndarray:
-    """Which rows of `codes`, `b x w`, are those of a level, or of values that are none, `b` booleans."""
-    known = np.array([*column.codes, *([] if column.unknown is None else [column.unknown])], dtype=np.float64)
-    rounded = known.astype(np.float32).astype(np.float64)
-    found: np.ndarray = np.zeros(len(codes), dtype=bool)
-    for code in np.unique(np.concatenate([known, rounded]), axis=0):
-        found |= (codes == code).all(1)
     return found
 
 
@@ -188,6 +184,18 @@ class _Found:
 
 
 def _encode(column: Column, given: Any, written: bool) -> _Found:
+    found = _encode_any(column, given, written)
+    if column.decimals is None:
+        return found
+    numbers = found.values[:, 0]
+    bad = np.isfinite(numbers) & (found.state == 0) & ~is_multiple(numbers, column.decimals)
+    if not bad.any():
+        return found
+    state, values = np.where(bad, _BETWEEN, found.state), np.where(bad, math.nan, numbers)[:, None]
+    return _Found(values, state, lambda r: float(numbers[r]) if bad[r] else found.value(r))
+
+
+def _encode_any(column: Column, given: Any, written: bool) -> _Found:
     if is_arrow(given) and holds_text(given.type):
         return _encode_texts(column, given, written)
     plain = array_of(given, column.name)
@@ -334,6 +342,8 @@ def _fault(column: Column, found: _Found, row: int) -> str:
         return f"{column.name!r} is {shown(value)}, which is not finite"
     if state == _NO_NUMBER:
         return f"{column.name!r} is {shown(value)}, which is no number"
+    if state == _BETWEEN:
+        return f"{column.name!r} is {shown(value)}, {too_fine(column)}"
     levels = column.levels or ()
     told = ", ".join(map(shown, levels[:_LEVELS_SHOWN]))
     more = f" and {len(levels) - _LEVELS_SHOWN} more" if len(levels) > _LEVELS_SHOWN else ""
@@ -344,4 +354,4 @@ def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
 
 
-__all__ = ["MISSING", "Encoded", "Told", "decode", "encode", "is_coded", "stranger"]
+__all__ = ["MISSING", "Encoded", "Told", "decode", "encode", "stranger"]

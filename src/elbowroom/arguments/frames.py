@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from elbowroom.arguments.encoding import Told, encode, is_coded
+from elbowroom.arguments.codes import uncoded
+from elbowroom.arguments.encoding import Told, encode
 from elbowroom.arguments.names import Names, few, places, printable
 from elbowroom.arguments.values import is_arrow
 from elbowroom.errors import InputError, warn
@@ -52,22 +53,23 @@ def inputs_of(net: Network, value: Any, name: str, points: bool = True) -> Taken
     if table is None:
         found = by_name(net, value, name)
         return Taken(found, of_table=found is not value)
-    value = _side_by_side(table, value, name)
-    if _is_entries(table, value):
+    raw = table.raw
+    value = _side_by_side(raw, value, name)
+    if _is_entries(raw, value):
         return _entries(table, value) if points else Taken(value, of_table=True)
-    columns = _raw_columns(table, value, name)
+    columns = _raw_columns(raw, value, name)
     found = encode(table, columns)
-    told = Told(table)
+    told = Told(raw)
     told.add(found)
     for note in told.notes():
         warn(f"{name}: {note}")
     values, faults = found.values, dict(found.faults)
-    for column, given, filled in zip(table.columns, columns, found.filled.T):
+    for column, given, filled in zip(raw.columns, columns, found.filled.T):
         for row in _nones(given, filled) if column.levels is not None else ():
             # An imputer fills NaN alone, so that the model itself would decide on something else.
             faults.setdefault(row, _NONE.format(row, column.name))
             values[row] = np.nan
-    widths = [column.width for column in table.columns]
+    widths = [column.width for column in raw.columns]
     imputed = np.repeat(found.filled, widths, axis=1) if found.filled.any() else None
     return Taken(values.reshape(-1, *net.input_shape), faults, imputed, of_table=True)
 
@@ -82,17 +84,13 @@ def _nones(given: Any, filled: np.ndarray) -> list[int]:
 
 
 def _entries(table: Table, value: Any) -> Taken:
-    """A network's own entries, of which those of categories must be codes."""
-    if table.moves.all() or np.ndim(value) not in (1, 2) or np.shape(value)[-1] != table.width:
+    """A network's own entries, of which those of categories must be codes, those of whole numbers whole."""
+    plain = all(column.levels is None and column.decimals is None for column in table.columns)
+    if plain or np.ndim(value) not in (1, 2) or np.shape(value)[-1] != table.width:
         return Taken(value, of_table=True)  # what does not fit is said elsewhere
     array = value.detach().cpu().double().numpy() if isinstance(value, Tensor) else np.asarray(value, dtype=np.float64)
     array = np.atleast_2d(array).copy()
-    faults = {}
-    for column, place in zip(table.columns, table.places):
-        if column.levels is not None:
-            for row in np.flatnonzero(~is_coded(column, array[:, place])).tolist():
-                if np.isfinite(array[row]).all():
-                    faults[row] = f"row {row}: {array[row, place].tolist()} is no code of a level of {column.name!r}"
+    faults = {row: f"row {row}: {why}" for row, why in uncoded(table, array).items()}
     array[list(faults)] = np.nan
     kept = value if not faults else value.new_tensor(array) if isinstance(value, Tensor) else array
     return Taken(kept, faults, of_table=True)
@@ -154,6 +152,14 @@ def by_name(net: Network, value: Any, name: str) -> Any:
         array = np.repeat(array, [column.width for column in table.columns], axis=-1)
     batch = array.shape[:-1]
     return array.reshape(*batch, *net.input_shape) if array.shape[-1] == net.n_inputs else array
+
+
+def columns_by_name(value: Any) -> dict[str, Any] | None:
+    """The columns of a frame by their names; None where there are none, or two of a name."""
+    found = names_of(value)
+    if found is None or getattr(value, "ndim", 2) == 1 or len(set(found)) != len(found):
+        return None
+    return dict(zip(found, _columns(value)))
 
 
 def names_of(value: Any) -> Names | None:
@@ -221,4 +227,4 @@ def _side_by_side(table: Table, value: Any, name: str) -> Any:
     return np.concatenate(arrays, axis=1)
 
 
-__all__ = ["BY_PLACE", "Taken", "by_name", "inputs_of", "names_of"]
+__all__ = ["BY_PLACE", "Taken", "by_name", "columns_by_name", "inputs_of", "names_of"]

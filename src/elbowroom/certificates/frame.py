@@ -16,6 +16,7 @@ from elbowroom.network.levels import listed, named, words
 from elbowroom.network.table import Column, Table
 
 CATEGORY, ANY_OF, FROZEN, CAPPED, IMPUTED = "as it is", "any of ", "frozen", "at its cap", "imputed"
+STUCK = "fixed by the decision"  # a whole number that could move, if the decision let it move by one
 _NUMBERS = ("low", "high", "room", "alone_low", "alone_high", "seen_low", "seen_high")
 _TEXTS = ("label", "status", "feature", "levels", "unit", "note")
 
@@ -49,8 +50,9 @@ def notes_of(certs: Certificates, column: Column, place: slice) -> list[str]:
     capped, extent = (t.flatten(1)[:, place].any(1).numpy() for t in (certs.capped, certs.eps))
     filled = None if certs.imputed is None else certs.imputed.flatten(1)[:, place].any(1).numpy()
     if column.levels is None:
-        held = np.where(certified, np.where(capped, 1, np.where(extent, 0, 2)), 0)
-        found = [("", CAPPED, FROZEN)[k] for k in held.tolist()]
+        stuck = np.zeros_like(extent) if certs.stuck is None else certs.stuck.flatten(1)[:, place].any(1).numpy()
+        held = np.where(certified, np.where(capped, 1, np.where(extent, 0, np.where(stuck, 3, 2))), 0)
+        found = [("", CAPPED, FROZEN, STUCK)[k] for k in held.tolist()]
     else:
         sets = levels_allowed(certs, column)
         found = [f"{ANY_OF}{listed(levels, ', ')}" if len(levels) > 1 else CATEGORY for levels in sets]
@@ -184,4 +186,4 @@ def frame_of(certs: Certificates, alone: Any = None) -> Any:
     return pandas.DataFrame(rows_of(certs, alone))
 
 
-__all__ = ["IMPUTED", "arrow_of", "columns_of", "frame_of", "levels_allowed", "notes_of", "rows_of"]
+__all__ = ["IMPUTED", "STUCK", "arrow_of", "columns_of", "frame_of", "levels_allowed", "notes_of", "rows_of"]

@@ -112,13 +112,16 @@ class Certificates(Views):
         trees: How regions are cut into parts that are proved one by one, packed by `elbowroom.claim.tree_bytes` into
             whole words, `b` tensors; empty where a region is proved whole.
         capped: Features whose extent is at its cap, `b x *s`.
+        stuck: Of boxes, features whose values count (whole numbers, or numbers of so many decimals) that are fixed by
+            the decision: they may move, but no further value is proved, `b x *s`; None where the network has none.
         imputed: Features whose value was missing in the data, and is what the model takes for it, `b x *s`; None where
             the model fills in nothing.
         scale: What the room of a feature is a share of, `*s`: the width of its domain, of a table else that of the
             range in which the data lie; 0 where it is not known.
         uniform: The uniform radius under the same bounds, without splits, `b`; with `settings["shares"]` as a share of
             `scale`, the same in all features.
-        geomean: The paper's measure, (prod eps)^(1/n), `b`.
+        geomean: The paper's measure, (prod eps)^(1/n), `b`. Of a feature whose values count, k of them count as k
+            steps, half of which is eps and half a step; so they do in `log_volume` and in `ratio`.
         ratio: To the uniform region, per feature: exp((log_volume - uniform's) / n), `b`.
         log_volume: Log of the region's volume, `b`.
         seconds: Time spent, shared evenly by the inputs of a batch, `b`.
@@ -159,6 +162,7 @@ class Certificates(Views):
     margins: Tensor = column("float64", "b g", role="report", span=FINITE)
     trees: Ragged | None = column("int64", f"b ..{MOST_WORDS}", role="hint", when="splits")
     capped: Tensor = column("bool", "b s", role="report", blank=False)
+    stuck: Tensor | None = column("bool", "b s", role="report", blank=False, when="values")
     imputed: Tensor | None = column("bool", "b s", role="report", blank=False, when="imputed")
     scale: Tensor | None = column("float64", "s", role="report", when="scale", span=NOT_NEGATIVE)
     uniform: Tensor = column("float64", "b", role="report", show=".4g", span=NOT_NEGATIVE)
@@ -251,8 +255,8 @@ class Certificates(Views):
         `room` (the share of `scale` that it covers), `alone_low` and `alone_high` (the range in which it may move
         while all others stay where they are; needs `alone`), `seen_low` and `seen_high` (the nearest values beyond at
         which a counterexample was found: with `alone`, all others as they are, else within their ranges), `unit`, and
-        `note` (what holds the feature: "frozen", "at its cap", of a category "as it is"; "imputed"; or why there is no
-        certificate).
+        `note` (what holds the feature: "frozen", "at its cap", of a whole number "fixed by the decision", of a category
+        "as it is"; "imputed"; or why there is no certificate).
         An input without a certificate has rows with NaN in place of what was not certified.
 
         Args:

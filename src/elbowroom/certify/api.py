@@ -18,9 +18,10 @@ from elbowroom.arguments.accuracy import warn_near_chance
 from elbowroom.arguments.frames import Taken, inputs_of
 from elbowroom.arguments.inputs import batched, labels_of
 from elbowroom.arguments.tensors import Array, tensor_of
+from elbowroom.arguments.types import with_kinds
 from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows, write_rows
-from elbowroom.certify.choices import PRECISIONS, chosen_ways, effort_for, settings_of
+from elbowroom.certify.choices import PRECISIONS, asked_of, chosen_ways, effort_for, settings_of
 from elbowroom.certify.larger import check_proof_bytes
 from elbowroom.certify.measure import measure
 from elbowroom.certify.oblique import measured_along
@@ -73,6 +74,7 @@ def certify(
     proof_bytes: int = PROOF_BYTES,
     room_scale: Array | Mapping[str, float] | None = None,
     progress: bool | None = None,
+    features: Mapping[str, Any] | None = None,
 ) -> Certificates:
     """The largest region that is found and proved around each input.
 
@@ -130,6 +132,9 @@ def certify(
             that of the range in `x`, from 10 rows on.
         progress: Whether to show on stderr how far the work is, and how long it will take; by default on a terminal
             and in a notebook, where it takes longer than a moment.
+        features: What features are, by their names: "number", "whole number", "ordered levels", "category", "yes/no",
+            "fixed", or a mapping with unit, decimals, domain, levels, codes, columns; see docs/tables.md. Of others the
+            types of a frame's columns say it, and a warning says so. `certs.network` carries it.
 
     Returns:
         One certificate per input, in the order of `x`; an input without a region says why in `status` and `message`.
@@ -145,7 +150,7 @@ def certify(
     started = time.perf_counter()
     shape, solver = chosen_ways(region, solver, delta, precision, batch, reach, objective)
     where = usable_device(device) if device is not None else _device_of(x)
-    net = network_for(net, x)
+    net = with_kinds(network_for(net, x), x, features)
     given, points = _points(net, x, where)
     refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
     told = domain, frozen, importance, max_eps, room_scale
@@ -164,7 +169,7 @@ def certify(
         hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(),
         reach=reach, effort=spent, proof_bytes=check_proof_bytes(proof_bytes), free=objective == "free",
     )  # fmt: skip
-    space = space_of(net, points, measured.domain, frozen, importance, measured.max_eps, finite=objective == "free")
+    space = space_of(net, points, measured.domain, frozen, importance, measured.max_eps, **asked_of(shape, objective))
     asked = _asked(net, points, space, labels, spec, deployed)
     sizes = sizes_of(net, None if asked.spec is None else asked.spec.group)
     found = blank_rows(Certificates, sizes, asked.points.cpu(), task.parts | _imputing(net))
@@ -174,7 +179,7 @@ def certify(
     _note(found, given, asked.spec)
     if network_hash(net) != settings["network_hash"]:
         raise InputError("the network's parameters were changed while it was being certified; certify it again")
-    return collect(found, net, shape, asked.space if domain is not None else None, measured.scale, settings)
+    return collect(found, net, shape, asked.space if measured.domain_given else None, measured.scale, settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +289,7 @@ def uncertified(
     margins_of(told["bounds"], told["margin"], budget)
     spent = effort_for(told["effort"], told["bounds"], told["margin"], budget)
     limits = {name: told[name] for name in ("domain", "frozen", "importance", "max_eps")}
-    space = space_of(net, x, **limits, finite=told["objective"] == "free")
+    space = space_of(net, x, **limits, **asked_of(region, told["objective"]))
     check_proof_bytes(told["proof_bytes"])
     has = parts_of(net, region, told["reach"], spent is not None, told["objective"] == "free") | _imputing(net)
     has |= {"specification"} if group is not None else set()
@@ -294,7 +299,7 @@ def uncertified(
         found["labels"] = labels
     if group is not None:
         found["spec_group"] = group
-    return collect(found, net, region, space if told["domain"] is not None else None, measured.scale, settings)
+    return collect(found, net, region, space if measured.domain_given else None, measured.scale, settings)
 
 
 def fills_in(net: Network) -> bool:

@@ -59,6 +59,12 @@ def chosen_ways(
     return region, solver
 
 
+def asked_of(region: Region, objective: str) -> dict[str, bool]:
+    """What a shape and an objective ask of the space, see `space_of`: a domain that ends, or something that can grow,
+    a number or, of boxes, a set of levels."""
+    return {"finite": objective == "free", "sets": region.stated_by_corners and objective == "volume"}
+
+
 def effort_for(effort: str | int, bounds: str | BoundFunction, margin: str, budget: Budget) -> Effort | None:
     """What may be spent on larger regions; refused where branch and bound has other bounds than are asked for."""
     spent = effort_of(effort)
@@ -85,4 +91,4 @@ def settings_of(
     }  # fmt: skip
 
 
-__all__ = ["PRECISIONS", "chosen_ways", "effort_for", "settings_of"]
+__all__ = ["PRECISIONS", "asked_of", "chosen_ways", "effort_for", "settings_of"]

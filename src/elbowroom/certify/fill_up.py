@@ -33,7 +33,8 @@ def fill_up(
     assert space.categories is not None and space.may is not None
     going = passed.nonzero().squeeze(1)
     while len(going):
-        of, level = (space.may[going] & ~result["allowed"][going]).nonzero(as_tuple=True)
+        here = result["allowed"][going]
+        of, level = (space.may[going] & ~here & space.categories.beside(here)).nonzero(as_tuple=True)
         of = going[of]
         allowed = result["allowed"][of].clone()
         allowed[torch.arange(len(of), device=of.device), level] = True
@@ -66,11 +67,15 @@ def _margins(
         here = of[part]
         corners = categories.hull(allowed[part], result["lower"][here], result["upper"][here])
         region = Stated(*corners, categories=categories, allowed=allowed[part])
-        trees = None
-        if "trees" in result:
-            trees = [unpack(as_bytes(result["trees"][k])) if len(result["trees"][k]) else [] for k in here.tolist()]
-        found.append(prove(region, inputs.spec.part(here), trees))
+        found.append(prove(region, inputs.spec.part(here), trees_in(result, here)))
     return torch.cat(found)
 
 
-__all__ = ["fill_up"]
+def trees_in(result: dict[str, Any], rows: Tensor) -> Trees | None:
+    """Those of some inputs, as they are written; None where there are none."""
+    if "trees" not in result:
+        return None
+    return [unpack(as_bytes(result["trees"][k])) if len(result["trees"][k]) else [] for k in rows.tolist()]
+
+
+__all__ = ["fill_up", "trees_in"]

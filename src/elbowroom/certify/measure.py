@@ -15,7 +15,7 @@ from torch import Tensor
 
 from elbowroom.arguments.features import spread
 from elbowroom.arguments.observed import OBSERVED, Observed
-from elbowroom.claim.space import held, space_of
+from elbowroom.claim.space import domain_of, held, space_of
 from elbowroom.errors import InputError, warn
 from elbowroom.network.graph import Network
 from elbowroom.search.regions.base import Region
@@ -27,13 +27,15 @@ class Measure:
     """`domain`, `max_eps`: as `space_of` takes them. `scale`: what the room of a feature is a share of, `n`, 0 where
     that is not known; None where it is of no feature. `shares`: whether the uniform region has the same share of it
     in every feature; it has not where its user gave it another scale. `widths`: the scale as it would be for features,
-    also where regions lie along other directions, `n`."""
+    also where regions lie along other directions, `n`. `domain_given`: whether inputs are said to lie in one, by the
+    user or by what columns are declared to be."""
 
     domain: Any
     max_eps: Any
     scale: Tensor | None
     shares: bool
     widths: Tensor
+    domain_given: bool
 
 
 def measure(
@@ -72,7 +74,7 @@ def measure(
         scale = torch.where(torch.from_numpy(moves), torch.where(widths > 0, widths, ranges), 0.0)
     found = scale if region.basis is None and bool((scale > 0).any()) else None  # of directions there is none
     shares = found is not None and not own and (of_table or room_scale is not None)
-    return Measure(domain, max_eps, found, shares, scale)
+    return Measure(domain, max_eps, found, shares, scale, domain is not None or domain_of(table) is not None)
 
 
 def _observed(points: Tensor) -> Observed:
@@ -83,9 +85,9 @@ def _observed(points: Tensor) -> Observed:
 def _widths_of(net: Network, points: Tensor, domain: Any) -> Tensor:
     """Of a domain that is the same for all inputs, `n`; 0 where it has no end, or differs."""
     none = torch.zeros(net.n_inputs, dtype=torch.float64)
-    if domain is None:
+    if domain is None and domain_of(net.about.table) is None:
         return none
-    space = space_of(net, points, domain)
+    space = space_of(net, points, domain, sets=True)
     low, high = space.lowest, space.highest
     same = bool((low == low[:1]).all() & (high == high[:1]).all())
     width = (high - low)[0].cpu()

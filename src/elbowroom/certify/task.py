@@ -14,12 +14,14 @@ from torch import Tensor
 
 from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows
-from elbowroom.certify.fill_up import fill_up
+from elbowroom.certify.columns import keep_better, sizes, write
+from elbowroom.certify.fill_up import fill_up, trees_in
 from elbowroom.certify.free import free_features
 from elbowroom.certify.larger import Short
 from elbowroom.certify.reach import reaches
 from elbowroom.certify.triage import triage
 from elbowroom.certify.verdict import largest_proved
+from elbowroom.certify.whole import coarse_ones, values_of
 from elbowroom.claim.categories import Categories
 from elbowroom.claim.directions import coordinates
 from elbowroom.claim.hints import PROOF_BYTES, Hints
@@ -28,14 +30,15 @@ from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Trees
 from elbowroom.claim.tree_bytes import as_words, pack
 from elbowroom.network.graph import Network
+from elbowroom.network.table import Table
 from elbowroom.proof.kernel.prove import prove
 from elbowroom.search.branching.enlarge import Effort, enlarge
 from elbowroom.search.find import BLUR, Found, Inputs, Search, positions
 from elbowroom.search.free import Freeing
-from elbowroom.search.levels import grow, worth_of
+from elbowroom.search.levels import grow
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.input_set import InputSet
-from elbowroom.search.regions.objective import Objective, Volume
+from elbowroom.search.regions.objective import Volume
 from elbowroom.search.solvers.boundary import to_boundary
 from elbowroom.search.solvers.problem import Problem, Work
 
@@ -51,6 +54,8 @@ def parts_of(net: Network, region: Region, reach: bool, splits: bool, free: bool
     """Which parts the columns have that a search writes; `reach`: whether it looks for counterexamples, too; `splits`:
     whether regions are cut into parts; `free`: whether it looks for features that may take any value."""
     boxes = {"boxes"} if region.stated_by_corners else set()
+    if boxes and not free and any(c.decimals is not None for c in (net.about.table or Table(())).columns):
+        boxes.add("values")
     if boxes and Categories.of(net.about.table) is not None:
         boxes.add("categories")
     beyond = {"reach", *(["faces"] if boxes else [])} if reach else set()
@@ -81,8 +86,8 @@ class Task:
 
     def run(self, inputs: Inputs, labels: Tensor) -> dict[str, Any]:
         """Certificates of one batch, as the fields of `Certificates`; features flat."""
-        if not self.search.region.stated_by_corners:  # only boxes have sets of levels; the others hold them
-            inputs = dataclasses.replace(inputs, space=inputs.space.without_categories())
+        if not self.search.region.stated_by_corners:  # only boxes have sets of levels, and end at values
+            inputs = dataclasses.replace(inputs, space=inputs.space.of_numbers())
         status, message = self._triage(inputs, labels)
         work = Work.none(len(inputs))
         sizes = dataclasses.replace(sizes_of(self.search.net, inputs.spec.group), input_shape=inputs.x.shape[1:])
@@ -99,16 +104,21 @@ class Task:
             first, left = todo[clear], todo[~clear]
             if len(first):
                 found, doubtful = self._attempt(inputs.take(first), self.dtype, work)
-                _keep_better(result, passed, inputs, first, found, objective)
+                keep_better(result, passed, inputs, first, found, objective)
                 left = torch.cat([left, first[doubtful]]).sort().values
             todo = left
         if len(todo):
             found, _ = self._attempt(inputs.take(todo), torch.float64, work)
-            _keep_better(result, passed, inputs, todo, found, objective)
+            keep_better(result, passed, inputs, todo, found, objective)
         if inputs.space.categories is not None:
             inputs = self._grow_sets(inputs, passed, result, work)
         if self.effort is not None and not self.free:
             self._enlarge(inputs, passed, result, self.effort)
+        if inputs.space.decimals is not None and self.search.region.stated_by_corners and not self.free:
+            coarse, both = coarse_ones(inputs.space.decimals, inputs.x, result["lower"], result["upper"])
+            some = dataclasses.replace(inputs, space=dataclasses.replace(inputs.space, decimals=coarse))
+            self._settle(some, (passed & both).nonzero().squeeze(1), passed, result, work)
+            self._settle(inputs, passed.nonzero().squeeze(1), passed, result, work)
         if inputs.space.categories is not None and not self.free:  # whose explanations hold them
             fill_up(inputs, passed, result, self._prove_somehow, self._passes)
         least = inputs.spec.margins(inputs.outputs).amin(1).tolist()
@@ -157,9 +167,36 @@ class Task:
             proposed = dataclasses.replace(found, theta=grown.theta)
             for columns in (self._verdict(larger, proposed), self._attempt(larger, self.dtype, work)[0]):
                 columns.pop("factor", None)
-                _keep_better(result, passed, inputs, some, columns, Volume())
+                keep_better(result, passed, inputs, some, columns, Volume())
         own = torch.where(passed[:, None], result["allowed"], space.allowed)
         return dataclasses.replace(inputs, space=space.allowing(own))
+
+    def _settle(self, inputs: Inputs, rows: Tensor, passed: Tensor, result: dict[str, Any], work: Work) -> None:
+        """Replaces certified regions, those of the inputs `rows`, by others that end at values of the features of which
+        these count, and gives what is left over to the others."""
+        if not len(rows):
+            return
+        part, trees = inputs.take(rows), trees_in(result, rows)
+        found = self._found_again(part, rows, result)
+        corners = result["lower"][rows], result["upper"][rows]
+        held, factor = values_of(self.search, part, found, corners, self._prove, self._passes, trees)
+        found.theta, found.ended = found.theta * factor[:, None], [result["ended"][k] for k in rows.tolist()]
+        columns = self._verdict(dataclasses.replace(part, space=part.space.holding(held)), found, trees)
+        columns.pop("factor")
+        passed[rows] = columns.pop("certified")
+        write(result, rows, columns, torch.ones_like(factor, dtype=torch.bool))
+        inputs = dataclasses.replace(inputs, space=inputs.space.holding(held.spread(rows, len(inputs))))
+        more = torch.zeros_like(passed).index_fill(0, rows, True) & passed & inputs.space.free.any(1)
+        rows = more.nonzero().squeeze(1) if not self.search.region.one_radius else rows[:0]
+        if len(rows) and self.effort is not None:
+            self._enlarge(inputs, more, result, self.effort)
+        elif len(rows):
+            part = inputs.take(rows)
+            found = self.search.again(part, self._found_again(part, rows, result), self.dtype, work)
+            columns = self._verdict(part, found)
+            columns.pop("factor")
+            columns["ended"] = [result["ended"][k] for k in rows.tolist()]
+            keep_better(result, passed, inputs, rows, columns, self.search.objective(inputs))
 
     def _found_again(self, part: Inputs, rows: Tensor, result: dict[str, Any]) -> Found:
         """What is written for the inputs `rows`, `part` of the batch, as a search finds it."""
@@ -191,7 +228,7 @@ class Task:
             columns = self._verdict(part, found, trees)
             columns.pop("factor")
             columns["trees"] = [as_words(pack(own)) for own in trees]
-            _keep_better(result, passed, inputs, some, columns, objective)
+            keep_better(result, passed, inputs, some, columns, objective)
 
     def _look_beyond(self, inputs: Inputs, good: Tensor, result: dict[str, Any]) -> None:
         """Writes how much larger the certified regions, those of the inputs `good`, could be at most."""
@@ -213,9 +250,15 @@ class Task:
     def _attempt(self, inputs: Inputs, dtype: torch.dtype, work: Work) -> tuple[dict[str, Any], Tensor]:
         """What a search in one precision leads to, and where another is worth trying, `b`: no region, or one that is
         not proved whole, or extents that float32 hardly tells from zero."""
-        proposed, problem = self.search.find(inputs, dtype, work)
-        if self.deployed and bool((proposed.radius > 0).any()):
-            proposed.theta = self._leave_room_for_rounding(inputs, problem, proposed)
+        moving = inputs.space.free.any(1).nonzero().squeeze(1)  # others have sets of levels that may grow
+        proposed = self.search.still(inputs) if len(moving) < len(inputs) else None
+        if len(moving):
+            part = inputs if proposed is None else inputs.take(moving)
+            found_there, problem = self.search.find(part, dtype, work)
+            if self.deployed and bool((found_there.radius > 0).any()):
+                found_there.theta = self._leave_room_for_rounding(part, problem, found_there)
+            proposed = found_there if proposed is None else proposed.put(moving, found_there)
+        assert proposed is not None
         found = self._verdict(inputs, proposed)
         thin = (found["eps"] < _GRAIN * inputs.x.abs()) & inputs.space.free
         many = thin.sum(1) > _THIN * inputs.space.free.expand_as(thin).sum(1)
@@ -283,20 +326,22 @@ class Task:
 
         at_input = inputs.spec.margins(inputs.outputs)
         proved, margins, factor = largest_proved(
-            whole, x, free, found.radius > 0, proof, self._passes, at_input, self.search.delta
+            whole, x, free, (found.radius > 0) | ~free.any(1), proof, self._passes, at_input, self.search.delta
         )
         passed = factor > 0
         half = proved.half_widths()
         if proved.categories is not None:  # codes have no extent
             half = torch.where(proved.categories.moves.to(half.device), half, 0.0)
         half = torch.where(passed[:, None], half, 0.0)
-        n_free = region.n_free
-        log_geomean = torch.where(free, half, 1.0).log().sum(1) / n_free
-        to_uniform = log_geomean - region.log_geomean(torch.minimum(found.uniform, region.caps))
         # Within a percent: scaling to the boundary moves a feature off its cap by a trifle.
         at_cap = (factor[:, None] * found.theta >= 0.99 * region.caps) & (region.caps > 0) & passed[:, None]
         if at_cap.shape != x.shape:
             at_cap = at_cap.chunk(2, 1)[0] & at_cap.chunk(2, 1)[1]
+        stuck = {}
+        if inputs.space.held is not None:
+            held = inputs.space.held
+            at_cap = at_cap | (held.capped & passed[:, None])
+            stuck["stuck"] = held.features & (half == 0) & ~at_cap & passed[:, None]
         ends = {"lower": proved.lower, "upper": proved.upper}
         corners = {name: torch.where(passed[:, None], t, x) for name, t in ends.items() if t is not None}
         middle = proved.middle()
@@ -312,28 +357,7 @@ class Task:
             **corners,
             "capped": at_cap,
             "uniform": torch.where(passed, found.radius, 0.0),
-            "geomean": torch.where(passed, log_geomean.exp(), 0.0),
-            "log_volume": torch.where(passed, n_free * log_geomean + region.log_unit_volume(n_free), -torch.inf),
-            "ratio": torch.where(passed, to_uniform.exp(), 0.0),
+            **sizes(region, inputs.space, half, torch.minimum(found.uniform, region.caps), passed),
+            **stuck,
             "margins": margins,
         }
-
-
-def _keep_better(
-    result: dict[str, Any], passed: Tensor, inputs: Inputs, rows: Tensor, found: dict[str, Any], objective: Objective
-) -> None:
-    """Writes what was found for the inputs `rows` of a batch over what there was, where it is better."""
-    space = inputs.space.part(rows)
-    below, above = space.around(inputs.x[rows])
-    full = below / 2 + above / 2
-    new, old = (objective.of(t, full, space.free, space.importance) for t in (found["eps"], result["eps"][rows]))
-    if "allowed" in found:
-        new, old = new + worth_of(space, found["allowed"]), old + worth_of(space, result["allowed"][rows])
-    better = found.pop("certified") & (new > old)
-    passed[rows[better]] = True
-    for name, value in found.items():
-        if isinstance(value, list):
-            for k in better.nonzero().squeeze(1).tolist():
-                result[name][int(rows[k])] = value[k]
-        else:
-            result[name][rows[better]] = value[better]

@@ -33,14 +33,14 @@ def largest_proved(
     by steps that grow, then by halving the gap between the last that was refused and the first that was proved. Proofs
     need not be monotone in the size: what is returned was proved.
     """
-    region = whole.scaled(x, torch.ones_like(x[:, 0]))
+    region = whole.scaled(x, torch.ones_like(x[:, 0]), free)
     margins = torch.zeros_like(at_input)
     # Of each factor 2^-t: the last t refused, the least t proved, the next to try, the last worth trying.
     refused, proved = x.new_zeros(len(x)), x.new_full((len(x),), torch.inf)
     trial, last = refused.clone(), whole.thinnest(x, free).clamp(0, _LAST)
     pending = wanted.nonzero().squeeze(1)
     while len(pending):
-        part = whole.take(pending).scaled(x[pending], torch.exp2(-trial[pending]))
+        part = whole.take(pending).scaled(x[pending], torch.exp2(-trial[pending]), free[pending])
         found = prove(part, pending)
         # A region too thin for float64 in some free feature is not a region.
         ok = passes(found) & ((part.half_widths() > 0) | ~free[pending]).all(1)

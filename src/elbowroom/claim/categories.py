@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -21,10 +21,12 @@ from elbowroom.network.table import Table
 
 @dataclass(frozen=True, eq=False)
 class Category:
-    """The entries `first`, `first + 1`, ... of an input, and the codes they may be, `l x w`, float64."""
+    """The entries `first`, `first + 1`, ... of an input, and the codes they may be, `l x w`, float64. `ordered`: how
+    many of the levels, the first ones, stand in an order that sets of them keep: they have no gaps."""
 
     first: int
     codes: Tensor
+    ordered: int = 0
 
     @property
     def entries(self) -> slice:
@@ -58,7 +60,7 @@ class Categories:
         for column, place in zip(table.columns, table.places) if table is not None else ():
             if column.levels is not None:
                 codes = [*column.codes, *(() if column.unknown is None else (column.unknown,))]
-                found.append(Category(place.start, torch.tensor(codes, dtype=torch.float64)))
+                found.append(Category(place.start, torch.tensor(codes, dtype=torch.float64), column.ordered))
         return Categories(tuple(found), table.width) if table is not None and found else None
 
     @property
@@ -86,7 +88,7 @@ class Categories:
 
     def to(self, device: torch.device | str) -> Categories:
         """In another place."""
-        return Categories(tuple(Category(one.first, one.codes.to(device)) for one in self.each), self.n)
+        return Categories(tuple(replace(one, codes=one.codes.to(device)) for one in self.each), self.n)
 
     def alike(self, other: Categories) -> bool:
         """Whether both have the same entries and codes."""
@@ -101,6 +103,17 @@ class Categories:
     def sets_of(self, x: Tensor) -> Tensor:
         """The levels whose code is what stands in `x`, `b x n`: `b x c`; several where levels have the same code."""
         return torch.cat([(x[:, None, one.entries] == one.codes.to(x.device)).all(-1) for one in self.each], 1)
+
+    def beside(self, allowed: Tensor) -> Tensor:
+        """The levels that may be the next in sets, `b x c`: any; of ordered ones, those beside one that is there."""
+        found = torch.ones_like(allowed)
+        for one, place in self:
+            if one.ordered:
+                here, near = allowed[:, place][:, : one.ordered], torch.zeros_like(allowed[:, place])
+                near[:, 1 : one.ordered] |= here[:, :-1]
+                near[:, : one.ordered - 1] |= here[:, 1:]
+                found[:, place] = near
+        return found
 
     def sensible(self, allowed: Tensor) -> Tensor:
         """Which sets have a level of every category, `b`."""

@@ -98,9 +98,10 @@ class Stated:
         half = second / 2 - first / 2
         return torch.where(half > 0, torch.nextafter(half, torch.zeros_like(half)), 0.0)
 
-    def scaled(self, x: Tensor, factor: Tensor) -> Stated:
+    def scaled(self, x: Tensor, factor: Tensor, free: Tensor | None = None) -> Stated:
         """The regions shrunk about their inputs `x`, `b x n`, by `factor`, `b`, at most 1: all sides alike, those cut
-        to the domain included. They lie in the regions they were, whatever rounding does."""
+        to the domain included; of a box, where given, those of features that are `free`, `b x n`. They lie in the
+        regions they were, whatever rounding does."""
         f = factor[:, None]
         first, second = self._ends
 
@@ -109,6 +110,7 @@ class Stated:
 
         def towards(t: Tensor) -> Tensor:
             found = torch.where(f < 1, x + f * (t - x), t)
+            found = found if free is None or not self.is_box else torch.where(free, found, t)
             return found if moves is None else torch.where(moves, found, t)
 
         if self.is_box:

@@ -21,7 +21,7 @@ def alone(
         list[str] | None,
         typer.Option(help="Only this feature, by name or number (repeat).", show_default=False, metavar="NAME"),
     ] = None,
-    features: Annotated[int, typer.Option(help="How many features to print, least room first.", min=1)] = 20,
+    most: Annotated[int, typer.Option("--features", help="How many features to print, least room first.", min=1)] = 20,
     labels: Labels = False,
     json: Json = False,
 ) -> int:
@@ -44,5 +44,5 @@ def alone(
     if json:
         print_json(told)
     else:
-        show_alone(told, features)
+        show_alone(told, most)
     return 0 if told["status"] == "answered" else NO_ANSWER

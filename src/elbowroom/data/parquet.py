@@ -41,7 +41,7 @@ class ParquetRows:
 
     def told(self) -> Told:
         """What was taken as something else, over all rows."""
-        found = Told(self.table)
+        found = Told(self.table.raw)
         for group in range(len(self.rows)):
             found.add(self.group(group))
         return found

@@ -47,7 +47,7 @@ def open_table(
     values are then taken.
     """
     table = model if isinstance(model, Table) else None
-    known = model.names if isinstance(model, Table) else model
+    known = model.raw.names if isinstance(model, Table) else model
     read = _read_csv if path.suffix.lower() == ".csv" else _read_parquet
     found = read(path, _Wanted(label_column, feature_columns, known, table))
     columns, label = found.columns, found.columns.label
@@ -164,7 +164,7 @@ class _Imputed:
     filled: Callable[[np.ndarray], np.ndarray]
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        return np.repeat(self.filled(indices), [column.width for column in self.table.columns], axis=1)
+        return np.repeat(self.filled(indices), [column.width for column in self.table.raw.columns], axis=1)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -205,18 +205,19 @@ class _Gathered:
     """What is kept of a CSV file's blocks: numbers, which of them stand for missing values, labels, faults."""
 
     def __init__(self, table: Table) -> None:
-        fills = any(column.fills for column in table.columns)
-        self.table, self.told = table, Told(table)
+        raw = table.raw.columns
+        fills = any(column.fills for column in raw)
+        self.table, self.told = table, Told(table.raw)
         self.values = Spool(table.width)
-        self.filled = Spool(len(table.columns), "bool") if fills else None
+        self.filled = Spool(len(raw), "bool") if fills else None
         self.texts: list[str | None] = []
         self.faults: dict[int, str] = {}
-        self._taken = np.zeros(len(table.columns), dtype=bool)
+        self._taken = np.zeros(len(raw), dtype=bool)
         self._labels: dict[str, str] = {}  # one text for all that are the same
 
     def add(self, batch: Any, labelled: bool) -> None:
         first = self.values.count
-        columns = [batch.column(k) for k in range(len(self.table.columns))]
+        columns = [batch.column(k) for k in range(len(self._taken))]
         found = encode(self.table, columns, lambda row: f"row {first + row + 1} below the header", written=True)
         self.values.add(found.values)
         if self.filled is not None:
@@ -232,9 +233,14 @@ class _Gathered:
 
     def refuse_columns(self, path: Path) -> None:
         """Refuses columns of numbers of which not one could be taken."""
-        numbers = [k for k, column in enumerate(self.table.columns) if column.levels is None and not self._taken[k]]
+        raw = self.table.raw
+        numbers = [k for k, column in enumerate(raw.columns) if column.levels is None and not self._taken[k]]
+        for k in numbers if self.values.count else ():
+            if raw.columns[k].decimals is not None:
+                told = f" ({self.faults[0]})" if 0 in self.faults else ""
+                raise InputError(f"{path}: not one value of the column {raw.names[k]!r} is as it is declared{told}")
         if self.values.count:
-            _refuse_columns(path, [self.table.names[k] for k in numbers], self.faults.get(0))
+            _refuse_columns(path, [raw.names[k] for k in numbers], self.faults.get(0))
 
 
 def _block(path: Path) -> int:
@@ -273,12 +279,13 @@ def _refuse_numbers_as_names(path: Path, names: list[str]) -> None:
 def _read_parquet(path: Path, asked: _Wanted) -> _Read:
     file = ParquetFile.open(path)
     found = _choose(path, list(file.schema.names), asked)
-    fills = [column.fills for column in found.table.columns]
-    numbers = [n for n, c, fill in zip(found.features, found.table.columns, fills) if c.levels is None and not fill]
+    raw = found.table.raw.columns
+    fills = [column.fills for column in raw]
+    numbers = [n for n, c, fill in zip(found.features, raw, fills) if c.levels is None and not fill]
     _refuse_columns(path, file.without_numbers(numbers))
     rows = file.rows_of(found.table, found.features)
     texts = None if found.label is None else file.texts(found.label)
-    replaced = any(fills) or any(column.unknown is not None for column in found.table.columns)
+    replaced = any(fills) or any(column.unknown is not None for column in raw)
     notes = rows.told().notes() if replaced else ()
     imputed = _Imputed(found.table, rows.filled) if any(fills) else None
     return _Read(found, rows, sum(file.rows), texts, rows.fault, imputed, notes)

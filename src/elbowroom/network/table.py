@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from elbowroom.errors import InputError
 
 Level = str | float | bool | None  # of a category; None: a missing value that counts as one of its own
 Code = tuple[float, ...]
+Kind = Literal["", "number", "whole number", "ordered levels", "category", "yes/no", "fixed"]  # "": nobody said
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+MOST_DECIMALS = 15
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,11 @@ class Column:
     one length. `unknown`: those of a value that is none of the levels; None where it is refused. `missing`: what is
     taken where a value is missing, a number or one of the levels; NaN where a row without it is refused. `unit`: of
     numbers, for people. `input`: of a model that takes several tensors, what the one is called that it is a column of.
+
+    `kind`: what was declared, or follows from the data: levels of "ordered levels" stand in their order, a missing
+    value as a level last. `decimals`: of numbers that are multiples of 10^-decimals, 0 for whole ones; None: any.
+    `domain`: between which ends numbers lie. `parts`: where data have a column of numbers for each of its entries, the
+    names of these; else they have its values in one column, by its own name.
     """
 
     name: str
@@ -39,9 +48,14 @@ class Column:
     missing: Level = math.nan
     unit: str = ""
     input: str = ""
+    kind: Kind = ""
+    decimals: int | None = None
+    domain: tuple[float, float] | None = None
+    parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"the column {self.name!r}"
+        self._check_kind(where)
         if self.levels is None:
             if self.codes or self.unknown is not None or not isinstance(self.missing, float):
                 raise InputError(f"{where} holds numbers, which have no codes")
@@ -55,6 +69,36 @@ class Column:
             raise InputError(f"{where}: two of the levels {self.levels!r:.80} are the same")
         if not _is_nan(self.missing) and key_of(self.missing) not in {key_of(level) for level in self.levels}:
             raise InputError(f"{where}: {self.missing!r} is taken where a value is missing, but is none of the levels")
+        if self.parts and len(self.parts) != self.width:
+            raise InputError(f"{where}: {len(self.parts)} columns of data stand for {self.width} numbers")
+
+    def _check_kind(self, where: str) -> None:
+        of_numbers = self.levels is None
+        fits = {"": True, "fixed": True, "number": of_numbers, "whole number": of_numbers and self.decimals == 0}
+        if self.kind not in KINDS or not fits.get(self.kind, not of_numbers):
+            raise InputError(f"{where} cannot be of the kind {self.kind!r}")
+        if self.kind == "yes/no" and len(self.levels or ()) != 2:
+            raise InputError(f"{where} has {len(self.levels or ())} levels, and yes/no has two")
+        if self.kind == "ordered levels" and None in (self.levels or ())[:-1]:
+            raise InputError(f"{where}: a missing value has no place among ordered levels, but after them")
+        if self.decimals is not None and (
+            not of_numbers or type(self.decimals) is not int or not 0 <= self.decimals <= MOST_DECIMALS
+        ):
+            raise InputError(f"{where}: decimals are a whole number from 0 to {MOST_DECIMALS}, of a column of numbers")
+        if self.domain is not None and (not of_numbers or not self.domain[0] <= self.domain[1]):
+            raise InputError(f"{where}: a domain is (lowest, highest), of a column of numbers")
+        if self.parts and of_numbers:
+            raise InputError(f"{where} holds numbers, of which there is one")
+
+    @property
+    def ordered(self) -> int:
+        """How many of the levels, the first ones, stand in an order that sets of them must keep; 0 where none do."""
+        return sum(level is not None for level in self.levels or ()) if self.kind == "ordered levels" else 0
+
+    @property
+    def step(self) -> float:
+        """From one of the values that it may have to the next; 0 where it may have any."""
+        return 0.0 if self.decimals is None else 1.0 / 10.0**self.decimals
 
     @property
     def width(self) -> int:
@@ -69,6 +113,8 @@ class Column:
     @property
     def entries(self) -> tuple[str, ...]:
         """What these entries are called: a one-hot one by its level."""
+        if self.parts:
+            return self.parts
         if self.levels is None or self.width == 1:
             return (self.name,)
         names = []
@@ -121,12 +167,33 @@ class Table:
     @property
     def inputs(self) -> dict[str, int]:
         """Of a model that takes several tensors: what each is called, in order, and how many columns it has."""
-        return dict(Counter(column.input for column in self.columns if column.input))
+        return dict(Counter(column.input for column in self.raw.columns if column.input))
+
+    @property
+    def raw(self) -> Table:
+        """The columns as they stand in data: numbers, in the place of a column that has them as its `parts`."""
+        if not any(column.parts for column in self.columns):
+            return self
+        return Table(tuple(own for column in self.columns for own in _parts_of(column)))
 
     @property
     def moves(self) -> np.ndarray:
         """Which entries are numbers, and may move in a region, `n` booleans."""
         return np.array([column.levels is None for column in self.columns for _ in range(column.width)], dtype=bool)
+
+
+def _parts_of(column: Column) -> tuple[Column, ...]:
+    if not column.parts:
+        return (column,)
+    if len(column.parts) > 1 or not column.fills:
+        return tuple(Column(part, input=column.input) for part in column.parts)
+    code = column.codes[[key_of(level) for level in column.levels or ()].index(key_of(column.missing))]
+    return (Column(column.parts[0], missing=code[0], input=column.input),)
+
+
+def kind_of(column: Column) -> Kind:
+    """What a column is: as it was declared, else what the model takes it as."""
+    return column.kind or ("number" if column.levels is None else "category")
 
 
 def key_of(level: Any) -> Any:
@@ -147,4 +214,4 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float | np.floating) and math.isnan(value)
 
 
-__all__ = ["Code", "Column", "Level", "Table", "key_of"]
+__all__ = ["KINDS", "MOST_DECIMALS", "Code", "Column", "Kind", "Level", "Table", "key_of", "kind_of"]

@@ -43,7 +43,7 @@ def faults(certs: Certificates, net: Network) -> list[str]:
         if certs.lower is not None and certs.upper is not None:  # other shapes are not cut to the domain
             within = (lowest <= certs.lower.flatten(1)) & (certs.upper.flatten(1) <= highest)
             good.append(("the box sticks out of its domain", within.all(1)))
-    size = _size(certs)
+    size = _size(certs, net)
     if certs.lower is not None and certs.upper is not None:
         lower, upper = certs.lower.flatten(1), certs.upper.flatten(1)
         categories = Categories.of(net.about.table) if certs.allowed is not None else None
@@ -105,11 +105,15 @@ def trees_of(certs: Certificates, k: int) -> list[tuple[int, Tree]]:
     return [] if certs.trees is None else unpack(as_bytes(certs.trees[k]))
 
 
-def _size(certs: Certificates) -> list[tuple[str, Tensor]]:
+def _size(certs: Certificates, net: Network) -> list[tuple[str, Tensor]]:
     """What may be wrong about a region's stated size, and where it is right, `b`."""
     eps = certs.eps.flatten(1)
     # Features that must not move have no extent, and do not count.
     free = eps > 0
+    table = (certs.network or net).about.table
+    if certs.stuck is not None and table is not None:  # values count: k of them are k steps wide, k - 1 from end to end
+        steps = [column.step for column in table.columns for _ in range(column.width)]
+        eps = eps + torch.tensor(steps, dtype=torch.float64) / 2
     n = free.sum(1).double()
     log = torch.where(n > 0, torch.where(free, eps, 1.0).log().sum(1) / n, -torch.inf)
     p = norm_of(certs.settings["p"])

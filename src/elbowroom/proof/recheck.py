@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -22,7 +22,6 @@ from torch import Tensor
 
 from elbowroom.certificates.objects import Certificate
 from elbowroom.certificates.result import Certificates
-from elbowroom.claim.categories import Categories
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Trees
@@ -31,6 +30,7 @@ from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
 from elbowroom.network.names import class_title
+from elbowroom.network.table import Code, Column
 from elbowroom.proof.arb import prove_arb
 from elbowroom.proof.faults import faults, region_of, trees_of
 from elbowroom.proof.kernel.prove import DEPLOYED, prove
@@ -173,24 +173,59 @@ def _network_of(certs: Certificates, net: Network | None) -> Network:
     if stated != found:
         raise InputError(f"the certificates are about the network with hash {stated}; this one has the hash {found}")
     if certs.network is not None and certs.network is not net:
-        _refuse_other_levels(certs.network, net, certs.allowed is not None)
+        return _refuse_other_levels(certs.network, net, certs.allowed is not None)
     return net
 
 
-def _refuse_other_levels(ours: Network, given: Network, needed: bool) -> None:
-    """Levels are read off codes, by the table of the certificates' own network: it must be the given one's. `needed`:
-    whether both must have levels."""
-    own, other = (Categories.of(net.about.table) for net in (ours, given))
-    if not needed and (own is None or other is None):
-        return
-    if own is None or other is None or not other.alike(own):
-        raise InputError("the certificates are about other categories, or other codes of them, than this network's")
-    tables = [net.about.table for net in (ours, given)]
-    for a, b in zip(*([c for c in table.columns if c.levels is not None] for table in tables if table)):
-        if a.levels != b.levels:
+def _refuse_other_levels(ours: Network, given: Network, needed: bool) -> Network:
+    """The given network with the certificates' own table, by which levels are read off codes: it must be the given
+    one's, but for what was declared of features that the given one takes as numbers. `needed`: whether both must have
+    levels."""
+    own, other = (_categories(net) for net in (ours, given))
+    if not needed and (not own or not other):
+        return given
+    for first, column in own.items():
+        entries = range(first, first + column.width)
+        if first in other or not column.parts:
+            continue
+        if any(k in range(start, start + theirs.width) for start, theirs in other.items() for k in entries):
+            raise InputError(_OTHER_LEVELS)
+        named = given.about.features
+        if named is not None and tuple(named[k] for k in entries) != column.parts:
             raise InputError(
-                f"the certificates call the levels of {a.name!r} {a.levels!r:.80}, this network {b.levels!r:.80}"
+                f"the certificates take {', '.join(map(repr, column.parts))} as the columns of {column.name!r}, which "
+                f"this network calls {', '.join(repr(named[k]) for k in entries)}"
             )
+    if {first for first, column in own.items() if first in other or not column.parts} != set(other):
+        raise InputError(_OTHER_LEVELS)
+    for first, theirs in other.items():
+        mine = own[first]
+        if sorted(mine.codes) != sorted(theirs.codes) or mine.unknown != theirs.unknown:
+            raise InputError(_OTHER_LEVELS)
+        # By name: levels in an order may have been put into it.
+        if _named_codes(mine) != _named_codes(theirs):
+            raise InputError(
+                f"the certificates call the levels of {mine.name!r} {mine.levels!r:.80}, this network "
+                f"{theirs.levels!r:.80}"
+            )
+    table = ours.about.table
+    if not needed or table is None:
+        return given
+    return Network(given.nodes, given.decision, replace(given.about, table=table, features=table.entries), given.source)
+
+
+_OTHER_LEVELS = "the certificates are about other categories, or other codes of them, than this network's"
+
+
+def _categories(net: Network) -> dict[int, Column]:
+    """The columns of categories, by their first entries."""
+    table = net.about.table
+    return {} if table is None else {p.start: c for c, p in zip(table.columns, table.places) if c.levels is not None}
+
+
+def _named_codes(column: Column) -> set[tuple[str, Code]]:
+    """Codes by the names of their levels; what is text is not what is a number."""
+    return {(repr(level), code) for level, code in zip(column.levels or (), column.codes)}
 
 
 def _attempts(

@@ -109,9 +109,9 @@ def asked_of(
         missing = np.zeros(tuple(points.shape), dtype=bool) if given.imputed is None else given.imputed
         imputed = torch.from_numpy(missing).reshape(points.shape)
     # Categories stay as they are: their entries are numbers that do not move.
-    space = space.without_categories()
+    space = space.of_numbers()
     return Asked(
-        net, points, chosen, told, space, margins, status, message, domain is not None, imputed, measured.scale
+        net, points, chosen, told, space, margins, status, message, measured.domain_given, imputed, measured.scale
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from elbowroom.arguments.axes import moved_first, moved_last
+from elbowroom.arguments.kinds import declared, names_or_kinds
 from elbowroom.arguments.names import Names, class_names, printable
 from elbowroom.errors import InputError, ShapeError
 from elbowroom.machine.torch_modes import in_own_modes
@@ -70,7 +71,7 @@ def load(
     scale: float | None = None,
     layout: str | None = None,
     task: str | None = None,
-    features: Sequence[str] | Mapping[str, str] | None = None,
+    features: Sequence[str] | Mapping[str, Any] | None = None,
     classes: Sequence[str] | None = None,
     units: Mapping[str, str] | None = None,
     threshold: float | None = None,
@@ -106,7 +107,9 @@ def load(
             which output is largest. Such changes are named in `network.about.notes`.
         features: Names of the inputs, flat, in your order, for tables and pictures: data with names are matched by
             them. A model that has names itself keeps them, and refuses others; a mapping {its name: yours} renames
-            some.
+            some. Or kinds: a mapping from names to what features are, such as "whole number", "yes/no", "fixed" or
+            {"kind": "category", "columns": ["job_a", "job_b"]}; see docs/tables.md. A mapping that names a kind
+            anywhere is one of kinds.
         classes: Names, in the order of the model's outputs; by default those that the model has itself.
         units: Of features that are numbers, by their names, such as {"age": "years"}: for tables and pictures.
         threshold: Of a classifier with two classes that gives probabilities: decide the second one where its
@@ -161,7 +164,8 @@ def load(
         "task": task, "units": units, "threshold": threshold,
     }  # fmt: skip
     names = turned_names(own.about.features, shape, channels)
-    names, table = with_names(names, own.about.table, features, units, math.prod(shape))
+    called, kinds = names_or_kinds(features)
+    names, table = with_names(names, own.about.table, called, units, math.prod(shape))
     about = About(
         origin=_origin(model, own, options),
         features=names,
@@ -170,7 +174,8 @@ def load(
         notes=notes,
         cut=own.about.cut,
     )
-    return graph.network(graph.append(own, at), decision, about, _prepared_source(graph, at, own))
+    found = graph.network(graph.append(own, at), decision, about, _prepared_source(graph, at, own))
+    return found if kinds is None else declared(found, kinds)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from typing import Any
 
 _FEW, _MOST = 6, 15  # a float64 holds any decimal of 15 digits and gives it back
+_WHOLE = 1e15  # values of so many decimals are written out below
 _LOST = 0.01  # share of an extent that may be lost by rounding before more digits are shown
 
 
@@ -19,9 +21,12 @@ def at_least(value: float, digits: int = _FEW) -> str:
     return _rounded(value, digits, ROUND_CEILING)
 
 
-def between(low: float, high: float, fewest: int = _FEW) -> tuple[str, str]:
+def between(low: float, high: float, decimals: int | None = None, fewest: int = _FEW) -> tuple[str, str]:
     """Both ends, rounded inwards, in as many digits as their distance needs, `fewest` or more; a single point to the
-    nearest."""
+    nearest. Values of so many decimals, as float64 has them, with all of these."""
+    exact = _decimal(low, decimals), _decimal(high, decimals)
+    if exact[0] is not None and exact[1] is not None:
+        return exact[0], exact[1]
     if low == high:
         return near(low, 0.0), near(high, 0.0)
     for digits in range(fewest, _MOST + 1):
@@ -31,25 +36,46 @@ def between(low: float, high: float, fewest: int = _FEW) -> tuple[str, str]:
     return repr(low), repr(high)
 
 
-def around(low: float, value: float, high: float, fewest: int = _FEW) -> tuple[str, str, str]:
+def around(
+    low: float, value: float, high: float, decimals: int | None = None, fewest: int = _FEW
+) -> tuple[str, str, str]:
     """Both ends of a range as in `between`, and between them a value of it, in as many digits as show that it lies
     there. An end that is the value reads as the value does."""
     for digits in range(fewest, _MOST + 1):
-        text = near(value, (high - low) / 2)
-        ends = between(low, high, digits)
+        text = near(value, (high - low) / 2, decimals)
+        ends = between(low, high, decimals, digits)
         low_text, high_text = (text if end == value == float(text) else own for end, own in zip((low, high), ends))
         if not low <= value <= high or float(low_text) <= float(text) <= float(high_text):
             return low_text, text, high_text
     return repr(low), repr(value), repr(high)
 
 
-def near(value: float, extent: float) -> str:
-    """The number in as many digits as to tell it from others within `extent`."""
+def near(value: float, extent: float, decimals: int | None = None) -> str:
+    """The number in as many digits as to tell it from others within `extent`; with all of its `decimals`, where it is
+    one of so many."""
+    exact = _decimal(value, decimals)
+    if exact is not None:
+        return exact
     for digits in range(_FEW, _MOST + 1):
         text = _rounded(value, digits, ROUND_HALF_EVEN)
         if not abs(float(text) - value) > _LOST * extent > 0:
             return text
     return repr(value)
+
+
+def half_width(feature: dict[str, Any]) -> str:
+    """Of a feature as `elbowroom.runs.one_input` has it, rounded down; of values of so many decimals exactly."""
+    if feature["decimals"] is not None and feature.get("lower") is not None:
+        exact = _decimal((feature["upper"] - feature["lower"]) / 2, feature["decimals"] + 1)
+        if exact is not None:
+            return exact.rstrip("0").rstrip(".")
+    return at_most(feature["half_width"])
+
+
+def _decimal(value: float, decimals: int | None) -> str | None:
+    """A number of so many decimals, that reads as the same float64 number; None where it is none."""
+    text = None if decimals is None or not abs(value) < _WHOLE else f"{value:.{decimals}f}"
+    return text if text is not None and float(text) == value else None
 
 
 def _rounded(value: float, digits: int, rounding: str) -> str:

@@ -11,9 +11,9 @@ import time
 from typing import Any
 
 from elbowroom.arguments.names import counted
-from elbowroom.certificates.frame import IMPUTED
+from elbowroom.certificates.frame import IMPUTED, STUCK
 from elbowroom.machine.meter import in_words
-from elbowroom.report.digits import around, at_least, at_most, near
+from elbowroom.report.digits import around, at_least, at_most, half_width, near
 from elbowroom.report.flags import as_flags
 from elbowroom.runs.one_input import FREE, NEEDS, OPEN
 from elbowroom.runs.settings import FLAGS
@@ -183,6 +183,8 @@ def show_input(found: dict[str, Any], most: int) -> None:
         unproved.append("that no counterexample was found")
     if any(f["share"] is not None for f in shown):
         unproved.append("what room is a share of")
+    if any(STUCK in f["note"] for f in shown):
+        unproved.append("what the decision fixes")
     if any(IMPUTED in f["note"] for f in shown):
         unproved.append("which values were missing")
     if "seen_lower" in shown[0]:
@@ -256,9 +258,10 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
 
 
 def _moving(feature: dict[str, Any]) -> tuple[str, ...]:
+    decimals = feature["decimals"]
     if "lower" not in feature:
-        return near(feature["value"], feature["half_width"]), at_most(feature["half_width"])
-    low, value, high = around(feature["lower"], feature["value"], feature["upper"])
+        return near(feature["value"], feature["half_width"], decimals), half_width(feature)
+    low, value, high = around(feature["lower"], feature["value"], feature["upper"], decimals)
     return value, low, high, at_most(feature["down"]), at_most(feature["up"])
 
 

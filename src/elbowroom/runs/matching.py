@@ -22,7 +22,7 @@ _WITHOUT = "`predicted=True` goes without labels"
 
 def matched(net: Network, data: Dataset, settings: Settings) -> tuple[Network, Dataset, Settings]:
     """The network with names, and the data with its features in their order and its numbers for the classes."""
-    net, data = _columns(net, data, settings)
+    net, data = columns_of(net, data, settings)
     if settings.within is not None or net.n_outputs < 2:  # no labels to stay
         return net, data, settings
     known = class_names(net.about.classes, settings.class_names, net.n_outputs, "class_names")
@@ -37,7 +37,8 @@ def matched(net: Network, data: Dataset, settings: Settings) -> tuple[Network, D
     return (net, *_labels(net, data, settings, known))
 
 
-def _columns(net: Network, data: Dataset, settings: Settings) -> tuple[Network, Dataset]:
+def columns_of(net: Network, data: Dataset, settings: Settings) -> tuple[Network, Dataset]:
+    """The network with names for its features, and the data with their columns in its order."""
     if data.features is None:
         return net, data
     if net.about.table is not None and not set(net.about.features or ()) <= set(data.features):

@@ -10,13 +10,13 @@ import torch
 
 from elbowroom.arguments.features import feature_titles
 from elbowroom.arguments.names import counted
-from elbowroom.certificates.frame import levels_allowed, notes_of
+from elbowroom.certificates.frame import STUCK, levels_allowed, notes_of
 from elbowroom.certificates.result import FIXED, NEEDED, UNDECIDED, Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.network.levels import words
-from elbowroom.network.table import Column, Table
+from elbowroom.network.table import Column, Table, kind_of
 from elbowroom.runs.summary import HALF_WIDTH, extent_of
 
 # What `one_input` has that no proof covers.
@@ -35,6 +35,8 @@ _STATED = (
     "features: seen_upper",
     "features: share",
     "features: unit",
+    "features: kind",
+    "features: decimals",
     "features: note",
     "shares",
     "features: state",
@@ -123,10 +125,12 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
         if states is not None:
             # Of a category corners are the hull of codes, which says nothing of the levels between.
             found["state"] = states[k] if column.levels is None else FROZEN
-        features.append({**found, "capped": capped[k], "share": share, "unit": column.unit, "note": note})
+        told = {"unit": column.unit, "kind": kind_of(column), "decimals": column.decimals}
+        features.append({**found, "capped": capped[k], "share": share, **told, "note": note})
 
     def room(f: dict[str, Any]) -> tuple[bool, bool, float]:
-        return f["half_width"] == 0, f["share"] is None, f["half_width"] if f["share"] is None else f["share"]
+        held = f["half_width"] == 0 and STUCK not in f["note"]
+        return held, f["share"] is None, f["half_width"] if f["share"] is None else f["share"]
 
     if states is not None:
         return sorted(features, key=lambda f: (NEEDS, OPEN, FREE, FROZEN).index(f["state"]))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from elbowroom.arguments.kinds import declared
 from elbowroom.certificates.store import HEADER, NETWORK, Run
 from elbowroom.data.dataset import Dataset
 from elbowroom.data.sources import TABLES, open_data
@@ -15,7 +16,7 @@ from elbowroom.network.file import load_network
 from elbowroom.network.graph import Network
 from elbowroom.network.table import Table
 from elbowroom.readers.load import feature_names_of, load
-from elbowroom.runs.matching import by_place
+from elbowroom.runs.matching import by_place, columns_of
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.stored import stored_settings
 
@@ -55,15 +56,30 @@ def opened(settings: Settings, run: Path | None = None) -> tuple[Network, Datase
         if first is not None and first.about.table is not None:  # which says what values of the data mean
             return first, _data(settings, first.about.table)
     data = _data(settings, feature_names_of(settings.model, settings.trust_pickle))
-    net = _network(settings, data, units=None)  # of columns that may have no names yet
-    if net.about.table is None or data.features is None:
-        return net if settings.units is None else _network(settings, data), data
-    # A torch module with embeddings, whose columns have no names but those of the data.
-    net = _network(settings, data, features=data.features)
-    assert net.about.table is not None
+    plain = dataclasses.replace(settings, features=None)
+    net = _network(plain, data, units=None)  # of columns that may have no names yet
+    if net.about.table is not None and data.features is not None:
+        # A torch module with embeddings, whose columns have no names but those of the data.
+        net = _network(plain, data, features=data.features)
+        assert net.about.table is not None
+        again = _data(dataclasses.replace(settings, input_shape=None), net.about.table)
+        notes = () if settings.feature_columns is not None else (by_place(data.name),)
+        data = dataclasses.replace(again, notes=(*again.notes, *notes))
+    elif settings.units is not None:
+        net = _network(plain, data)
+    return (net, data) if settings.features is None else _declared(net, data, settings)
+
+
+def _declared(net: Network, data: Dataset, settings: Settings) -> tuple[Network, Dataset]:
+    """A network that may have no names but the data's, with what features are declared to be, and the data read so."""
+    named, first = columns_of(net, data, settings)
+    net = declared(named, settings.features)
+    assert settings.data is not None
+    if Path(settings.data).suffix.lower() not in TABLES:
+        return net, data
     again = _data(dataclasses.replace(settings, input_shape=None), net.about.table)
-    notes = () if settings.feature_columns is not None else (by_place(data.name),)
-    return net, dataclasses.replace(again, notes=(*again.notes, *notes))
+    told = tuple(note for note in first.notes if note not in again.notes)
+    return net, dataclasses.replace(again, notes=(*again.notes, *told))
 
 
 def _without_data(settings: Settings) -> Network | None:

@@ -123,4 +123,7 @@ def _names(ours: Network, model: Network) -> list[str]:
             )
         else:
             said.append(f"of {what}, as the run states them (the model has {'none' if known is None else 'others'})")
+    table = ours.about.table
+    if table is not None and any(column.kind for column in table.columns):
+        said.append("kinds of features, and levels of those that the model takes as numbers, as the run declares them")
     return [f"names: {'; '.join(said)}"] if said else []

@@ -13,6 +13,7 @@ import numpy as np
 
 from elbowroom.arguments.features import feature_titles
 from elbowroom.arguments.observed import Observed
+from elbowroom.claim.space import domain_of
 from elbowroom.data.dataset import Dataset
 from elbowroom.network.graph import Network
 from elbowroom.runs.settings import Settings
@@ -62,9 +63,13 @@ def _domain_widths(settings: Settings, net: Network) -> np.ndarray:
     """Of every feature, 0 where it has no domain with two ends."""
     domain = settings.domain or {}
     found = np.zeros(net.n_inputs)
+    declared = domain_of(net.about.table)
     for k in range(net.n_inputs):
         low, high = domain.get(str(k), domain.get(ALL, (None, None)))
-        found[k] = 0.0 if low is None or high is None else high - low
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
+        if declared is not None:
+            low, high = max(low, float(declared[0][k])), min(high, float(declared[1][k]))
+        found[k] = high - low
     return np.where(np.isfinite(found), found, 0.0)
 
 

@@ -26,6 +26,7 @@ from elbowroom.data.selection import select
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Conv, Linear
+from elbowroom.network.table_file import written_table
 from elbowroom.runs.directions import with_directions
 from elbowroom.runs.engines.choice import Engine, engine_for, engine_of
 from elbowroom.runs.engines.worker import Part, Worker
@@ -329,6 +330,8 @@ def _same(run: Run, wanted: Plan, settings: Settings, sample: Certificates) -> R
         differing.append("another network")
     elif _names(run.network) != _names(sample.network):
         differing.append("other names of features or classes")
+    elif _kinds(run.network) != _kinds(sample.network):
+        differing.append("other kinds of features")
     if plan.data["digest"] != wanted.data["digest"]:
         differing.append(f"other data (then {plan.data['name']}, now {wanted.data['name']})")
     elif (plan.data["selection"], plan.inputs) != (wanted.data["selection"], wanted.inputs):
@@ -351,6 +354,11 @@ def _same(run: Run, wanted: Plan, settings: Settings, sample: Certificates) -> R
 def _names(net: Network | None) -> list[tuple[str, ...]]:
     """As a network's file holds them."""
     return [] if net is None else [printable(names or ()) for names in (net.about.features, net.about.classes)]
+
+
+def _kinds(net: Network | None) -> Any:
+    """What is said of the columns of a network's table, as its file holds it."""
+    return None if net is None else written_table(net.about.table)
 
 
 def _shown(value: Any) -> str:

@@ -141,6 +141,12 @@ class Settings:
         values.units, "Of a feature, for tables and pictures: age=years (repeat).",
         panel=MODEL, kind=READING, flag="--unit", metavar="FEATURE=UNIT", many=True,
     )  # fmt: skip
+    features: dict[str, Any] | None = option(
+        values.kinds,
+        "What a feature is: number, whole number, ordered levels, category, yes/no or fixed (repeat); a settings file "
+        "says more, in a table [features].",
+        panel=MODEL, kind=READING, flag="--kind", metavar="FEATURE=KIND", many=True,
+    )  # fmt: skip
     class_names: list[str] | None = option(
         values.class_names,
         "What the data's labels call the model's outputs, in the order of these: cat,dog or 1..10; default: the "

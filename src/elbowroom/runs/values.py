@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from elbowroom.network.table import KINDS
+
 ALL = "*"  # in tables of features: every feature that is not named
 FROM_DATA = "data"  # a domain: the data set's own
 OBSERVED = "observed"  # a domain: the range in which the data lie
@@ -238,6 +240,32 @@ def units(value: Any) -> dict[str, str]:
     if ALL in found or not all(found):
         raise Wrong("a feature and its unit, such as age=years")
     return found
+
+
+def kinds(value: Any) -> dict[str, Any]:
+    """A table from feature to its kind, or to a table of what belongs to one, or texts such as "age=whole number"; what
+    these say is looked into where the model is known."""
+    found: dict[str, Any] = {}
+    for name, own in (value if isinstance(value, Mapping) else by_feature(text)(value)).items():
+        if isinstance(own, Mapping):
+            found[str(name)] = {str(key): _plain(item) for key, item in own.items()}
+        elif own in KINDS and own and name != ALL:
+            found[str(name)] = own
+        else:
+            named = [kind for kind in KINDS if kind]
+            raise Wrong(f"a feature and its kind, one of {', '.join(named)}{nearest(own, named)}")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """As JSON holds it; an end that is infinite is none."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and math.isinf(value):
+        return None
+    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and not math.isnan(value)):
+        return value
+    raise Wrong("texts, numbers and lists of them")
 
 
 def ends(value: Any) -> list[float | None]:

@@ -5,7 +5,7 @@ Fast, and only as right as its precision: what is found here is proposed, and `c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,9 +19,10 @@ from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.objective import Objective, Volume
 from elbowroom.search.regions.smallest import Smallest
+from elbowroom.search.solvers.boundary import to_boundary
 from elbowroom.search.solvers.driver import Solver, improve
 from elbowroom.search.solvers.prior import start_from
-from elbowroom.search.solvers.problem import Problem, Work
+from elbowroom.search.solvers.problem import Margins, Problem, Work
 from elbowroom.search.solvers.uniform import uniform_radius
 
 CAP = 1000.0  # without domain or max_eps, no feature may reach farther than this many uniform radii
@@ -67,6 +68,14 @@ class Found:
     cap: Tensor
     ended: list[str]
 
+    def put(self, index: Tensor, other: Found) -> Found:
+        """With what was found for some of the inputs, `index`, in place of what stands there."""
+        for name in ("theta", "uniform", "radius", "cap"):
+            getattr(self, name)[index] = getattr(other, name)
+        for k, why in zip(index.tolist(), other.ended):
+            self.ended[k] = why
+        return self
+
 
 @dataclass
 class Search:
@@ -111,13 +120,10 @@ class Search:
         uniform = self.place(inputs, cap, torch.float64).uniform(radius, scale)
         return Found(theta, uniform, radius, cap, [""] * len(theta))
 
-    def find(self, inputs: Inputs, dtype: torch.dtype, work: Work) -> tuple[Found, Problem]:
-        """The largest regions found, computing in `dtype`, and the problem they were found for."""
-        device = inputs.points.device
-        rows = inputs.rows
+    def _margins(self, inputs: Inputs, dtype: torch.dtype) -> Margins:
+        """How margins of regions around the inputs are computed in `dtype`, less delta."""
+        device, rows = inputs.points.device, inputs.rows
         net, rounded = self.net.cast(dtype, device), inputs.spec.cast(dtype, device)
-        at_input = (inputs.spec.margins(inputs.outputs) - self.delta).to(dtype)
-
         stable = Stable(net, len(inputs))
 
         def margins(sets: InputSet, index: Tensor) -> Tensor:
@@ -125,6 +131,36 @@ class Search:
             if isinstance(self.evaluate, OwnBounds):
                 return self.evaluate(net, sets, rounded.part(at), stable.at(at, sets)) - self.delta
             return self.evaluate(net, sets, rounded.part(at)) - self.delta
+
+        return margins
+
+    def again(self, inputs: Inputs, found: Found, dtype: torch.dtype, work: Work) -> Found:
+        """Regions that were found before, made larger in the features that are free; others, whose ends the space
+        holds, stay as they are."""
+        placed = self.place(inputs, found.cap, dtype)
+        theta = torch.minimum(found.theta.to(dtype), placed.caps)
+        problem = Problem(placed, self._margins(inputs, dtype), inputs.rows, torch.empty(0), work)
+        problem.at_input = problem.margins(torch.zeros_like(theta))
+        problem.objective = self.objective(inputs)
+        keep = ((problem.at_input > 0).all(1) & (theta > 0).any(1)).nonzero().squeeze(1)
+        if len(keep):
+            part = problem.take(keep)
+            start = placed.take(keep).grow(theta[keep], to_boundary(part, theta[keep]).low)
+            some = (start > 0).any(1).nonzero().squeeze(1)
+            if len(some):
+                theta[keep[some]] = improve(part.take(some), self.solver, start[some]).theta
+        return replace(found, theta=theta.double())
+
+    def still(self, inputs: Inputs) -> Found:
+        """Regions of no size, of inputs of which no number may move."""
+        theta = torch.zeros_like(self.place(inputs, torch.ones_like(inputs.x), torch.float64).caps)
+        radius = torch.zeros_like(theta[:, 0])
+        return Found(theta, theta.clone(), radius, torch.zeros_like(inputs.x), ["no number may move"] * len(inputs))
+
+    def find(self, inputs: Inputs, dtype: torch.dtype, work: Work) -> tuple[Found, Problem]:
+        """The largest regions found, computing in `dtype`, and the problem they were found for."""
+        rows, margins = inputs.rows, self._margins(inputs, dtype)
+        at_input = (inputs.spec.margins(inputs.outputs) - self.delta).to(dtype)
 
         # The uniform radius first: it is the baseline, the start, and what caps are measured in.
         least, slope = self._linear(inputs)

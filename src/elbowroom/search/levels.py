@@ -75,8 +75,9 @@ class _Growing:
 
     def round(self, found: Grown, going: Tensor, hopeless: Tensor) -> Tensor:
         """Adds what gains most to each of the sets; the inputs for which there may be more."""
-        assert self.space.may is not None and self.space.weights is not None
-        open_ = self.space.may[going] & ~found.allowed[going] & ~hopeless[going]
+        assert self.space.may is not None and self.space.weights is not None and self.space.categories is not None
+        here = found.allowed[going]
+        open_ = self.space.may[going] & ~here & ~hopeless[going] & self.space.categories.beside(here)
         of, level = open_.nonzero(as_tuple=True)
         if not len(of):
             return going[:0]

@@ -42,7 +42,10 @@ class Gathered:
         good = certs.certified
         room, eps = shares(certs, self.scale), certs.eps.flatten(1)
         measured = room if self.by_share else eps
-        free = (eps > 0) & measured.isfinite()
+        moves = (
+            eps > 0 if certs.stuck is None else (eps > 0) | certs.stuck.flatten(1)
+        )  # what the decision fixes has none
+        free = moves & measured.isfinite()
         first = torch.where(free, measured, torch.inf).min(1)
         for row, number in enumerate(numbers_of(self.run, part, certs)):
             has = bool(good[row]) and math.isfinite(float(first.values[row]))
@@ -64,6 +67,7 @@ class Gathered:
             for name, value in zip(COLUMNS, found):
                 self.table[name].append(value)
         if bool(good.any()):
+            self.frozen += (~moves[good]).sum(0).numpy()
             self._features(room[good], eps[good], free[good], first.indices[good])
             if certs.lower is not None and certs.upper is not None:
                 lower, upper = certs.lower.flatten(1)[good], certs.upper.flatten(1)[good]
@@ -74,7 +78,6 @@ class Gathered:
         self.certified += len(eps)
         self.share += room.nan_to_num(0.0, 0.0, 0.0).sum(0).numpy()
         self.extent += eps.sum(0).numpy()
-        self.frozen += (eps == 0).sum(0).numpy()
         some = free.any(1)
         self.least += np.bincount(first[some].numpy(), minlength=eps.shape[1])
         values = (room if self.by_share else eps)[free].numpy()

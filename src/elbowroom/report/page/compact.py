@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from elbowroom.certificates.frame import STUCK
 from elbowroom.certificates.result import STATUSES
-from elbowroom.report.digits import at_least, at_most, between, near
+from elbowroom.report.digits import at_least, at_most, between, half_width, near
 from elbowroom.report.runs import printable
 
 _between = functools.lru_cache(1 << 16)(between)  # pixels repeat
 _near = functools.lru_cache(1 << 16)(near)
 _at_most = functools.lru_cache(1 << 16)(at_most)
 _at_least = functools.lru_cache(1 << 16)(at_least)
-FIXED, CAPPED, PLAIN = "f", "c", "."
+FIXED, DECIDED, CAPPED, PLAIN = "f", "d", "c", "."
 
 
 def compact_table(table: dict[str, list[Any]]) -> dict[str, Any]:
@@ -36,6 +37,12 @@ def compact_table(table: dict[str, list[Any]]) -> dict[str, Any]:
         "least": table["least"],
         "share": [None if v is None else float(at_most(v, 3)) for v in table["share"]],
     }
+
+
+def _flag(feature: dict[str, Any]) -> str:
+    if feature["half_width"] == 0:
+        return DECIDED if STUCK in feature["note"] else FIXED
+    return CAPPED if feature["capped"] else PLAIN
 
 
 def compact_detail(one: dict[str, Any]) -> dict[str, Any]:
@@ -69,13 +76,13 @@ def compact_detail(one: dict[str, Any]) -> dict[str, Any]:
     if not features:
         return {**found, "x": [_near(v, 0.0) for v in one["x"]], "flags": ""}
     found.update(
-        x=[_near(f["value"], f["half_width"]) for f in features],
-        extent=[_at_most(f["half_width"]) for f in features],
+        x=[_near(f["value"], f["half_width"], f["decimals"]) for f in features],
+        extent=[half_width(f) for f in features],
         share=[None if f["share"] is None else float(_at_most(f["share"], 3)) for f in features],
-        flags="".join(FIXED if f["half_width"] == 0 else CAPPED if f["capped"] else PLAIN for f in features),
+        flags="".join(map(_flag, features)),
     )
     if "lower" in features[0]:
-        ends = [_between(f["lower"], f["upper"]) for f in features]
+        ends = [_between(f["lower"], f["upper"], f["decimals"]) for f in features]
         found.update(lower=[low for low, _ in ends], upper=[high for _, high in ends])
     if any(f.get("seen_lower") is not None or f.get("seen_upper") is not None for f in features):
         found.update(

@@ -206,8 +206,11 @@
     const {height, width, channels, last} = image;
     return (row, column) => Array.from({length: channels}, (_, c) => last ? (row * width + column) * channels + c : (c * height + row) * width + column);
   };
+  // What does not move: "f", held by whoever asked, or "d", by the decision, which would not stay with one value more.
+  const still = (found, k) => found.flags[k] === "f" || found.flags[k] === "d";
+  const holds = (found, k) => !still(found, k) ? "" : found.flags[k] === "d" ? "fixed by the decision" : "held fixed";
   const roomOf = (one, found, k) => {
-    if (found.flags[k] === "f") return 0;
+    if (still(found, k)) return 0;
     return found.share && found.share[k] !== null ? found.share[k] : Number(found.extent[k]);
   };
   const mapScale = (shown) => {
@@ -304,7 +307,7 @@
   const unit = (one, k) => one.units && one.units[k] ? ` ${one.units[k]}` : "";
   const range = (one, found, k) => {
     if (!found.flags) return `value ${found.x[k]}`;
-    if (found.flags[k] === "f") return `value ${found.x[k]}${unit(one, k)}, held fixed`;
+    if (still(found, k)) return `value ${found.x[k]}${unit(one, k)}, ${holds(found, k)}`;
     const ends = found.lower ? `certified from ${found.lower[k]} to ${found.upper[k]}${unit(one, k)}` : `${one.extent} ${found.extent[k]}${unit(one, k)}`;
     const seen = found.below ? [found.below[k] === null ? "" : `seen below at ${found.below[k]}`, found.above[k] === null ? "" : `above at ${found.above[k]}`].filter(Boolean).join(", ") : "";
     return `value ${found.x[k]}, ${ends}${found.flags[k] === "c" ? ", at its cap" : ""}${seen ? `; counterexample ${seen}` : ""}`;
@@ -322,7 +325,7 @@
     const note = drawn("title", {});
     note.textContent = range(one, found, k);
     made.append(note, drawn("rect", {class: "track", x: 2, y: 6, width: 196, height: 6}));
-    if (found.flags[k] !== "f") made.append(drawn("rect", {class: found.lower ? "range" : "alone", x: place(from), y: 3, width: Math.max(1, place(to) - place(from)), height: 12}));
+    if (!still(found, k)) made.append(drawn("rect", {class: found.lower ? "range" : "alone", x: place(from), y: 3, width: Math.max(1, place(to) - place(from)), height: 12}));
     for (const v of seen) made.append(drawn("path", {class: "seen", d: `M${place(v) - 3} 3l6 12m0 -12l-6 12`}));
     made.append(drawn("circle", {class: "value", cx: place(x), cy: 9, r: 3.6}));
     return made;
@@ -331,15 +334,15 @@
     const grouped = new Map();
     for (const c of found.categories) for (const k of c.entries) grouped.set(k, c);
     const all = found.x.map((_, k) => k).filter((k) => !grouped.has(k));
-    const rank = (k) => found.flags[k] === "f" ? Infinity : one.byShare ? (found.share[k] === null ? 1e300 : found.share[k]) : Number(found.extent[k]);
+    const rank = (k) => found.flags[k] === "d" ? -1 : still(found, k) ? Infinity : one.byShare ? (found.share[k] === null ? 1e300 : found.share[k]) : Number(found.extent[k]);
     all.sort((a, b) => rank(a) - rank(b) || a - b);
     const body = make("tbody"), more = make("button", {type: "button"});
     let count = 0;
     const add = (most) => {
       for (const k of all.slice(count, count + most)) {
-        const fixed = found.flags[k] === "f";
+        const fixed = still(found, k);
         const ends = fixed ? found.x[k] : found.lower ? `${found.lower[k]} – ${found.upper[k]}` : `± ${found.extent[k]} alone`;
-        const mark = [fixed ? "held fixed" : "", found.flags[k] === "c" ? "at its cap" : ""].join("");
+        const mark = [holds(found, k), found.flags[k] === "c" ? "at its cap" : ""].join("");
         body.append(make("tr", {}, make("td", {class: "name", text: one.names[k]}), make("td", {class: "axis"}, bar(one, found, k)),
           make("td", {text: fixed ? "" : found.x[k]}), make("td", {text: `${ends}${unit(one, k)}`}), make("td", {text: fixed || found.share[k] === null ? "" : percent(found.share[k])}), make("td", {class: "mark", text: mark})));
       }

@@ -83,6 +83,10 @@ class Placed:
 
     def _set(self, center: Tensor, radius: Tensor) -> InputSet:
         shape, space = (len(center), *self.shape), self._given[1]
+        if space.held is not None:
+            low, high = space.held.lower.to(center), space.held.upper.to(center)
+            center = torch.where(space.held.features, low / 2 + high / 2, center)
+            radius = torch.where(space.held.features, high / 2 - low / 2, radius)
         return InputSet(
             center.reshape(shape), radius.reshape(shape), self.p, self.basis, categories=space.categories,
             allowed=space.allowed,

@@ -53,6 +53,9 @@ class PlacedBox(Placed):
         upper = torch.where(upper - x > up, torch.nextafter(upper, x), upper)
         lower = torch.where(self.free, torch.maximum(lower, space.lowest), x)
         upper = torch.where(self.free, torch.minimum(upper, space.highest), x)
+        if space.held is not None:
+            held = space.held
+            lower, upper = torch.where(held.features, held.lower, lower), torch.where(held.features, held.upper, upper)
         if space.categories is None or space.allowed is None:
             return Stated(lower, upper)
         corners = space.categories.hull(space.allowed, lower, upper)
