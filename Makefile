@@ -1,9 +1,9 @@
-# Every target sets up .venv by itself; it needs python3 (3.11 or newer) and make.
+# Every target sets up .venv by itself; it needs python3 (3.11 or newer) and make. A torch that python3 has is used.
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c .venv/constraints.txt
 
-.PHONY: demo test test-full coverage check format bench dist clean
+.PHONY: demo test test-full coverage check format bench docs gallery dist clean
 
 demo: .venv/demo
 	$(BIN)/elbowroom demo
@@ -39,6 +39,16 @@ bench: .venv/dev
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/threads.py
 
+# The documentation as a site, in site/: every link and name must lead somewhere.
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open site/index.html"
+
+# The notebooks of docs/gallery run, and written as pages with what they print and draw; and the other pictures.
+gallery: .venv/docs
+	$(BIN)/python docs/gallery.py
+	$(BIN)/python docs/pictures.py
+
 # A source distribution and a wheel, looked at as the index would and as a user would.
 dist: .venv/dist
 	rm -rf dist build
@@ -46,10 +56,9 @@ dist: .venv/dist
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python tests/check_wheel.py dist/*.whl
 
-# torch first and pinned, so that nothing later asks for another build of it.
-.venv/torch: constraints.txt
-	$(PYTHON) -m venv .venv
-	$(INSTALL) torch
+# torch first, so that nothing later asks for another build of it; says so before it downloads one.
+.venv/torch: constraints.txt tools/venv.py
+	$(PYTHON) tools/venv.py
 	touch $@
 
 .venv/demo: .venv/torch pyproject.toml
@@ -60,9 +69,13 @@ dist: .venv/dist
 	$(INSTALL) -e '.[dev]'
 	touch $@
 
+.venv/docs: .venv/torch pyproject.toml
+	$(INSTALL) -e '.[docs]'
+	touch $@
+
 .venv/dist: .venv/torch pyproject.toml
 	$(INSTALL) -e '.[dist]'
 	touch $@
 
 clean:
-	rm -rf .venv build dist *.egg-info src/*.egg-info
+	rm -rf .venv build dist site *.egg-info src/*.egg-info

@@ -36,7 +36,6 @@ app = typer.Typer(
     help="How much room does each input feature have before a neural network's decision could change? "
     "Proved, not sampled.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -50,7 +49,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
     pass
