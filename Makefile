@@ -57,8 +57,8 @@ dist: .venv/dist
 	$(BIN)/python tests/check_wheel.py dist/*.whl
 
 # torch first, so that nothing later asks for another build of it; says so before it downloads one.
-.venv/torch: constraints.txt tools/venv.py
-	$(PYTHON) tools/venv.py
+.venv/torch: constraints.txt tools/environment.py
+	$(PYTHON) tools/environment.py
 	touch $@
 
 .venv/demo: .venv/torch pyproject.toml

@@ -1,6 +1,6 @@
 """Makes .venv for the Makefile: with the torch of the Python that runs this, if that has one, else with a new one.
 
-    python3 tools/venv.py
+    python3 tools/environment.py
 
 Writes .venv/constraints.txt, which pip is then held to: constraints.txt, with the version of that torch.
 """
