@@ -115,7 +115,7 @@ def aircraft(folder: Path) -> None:
 
 def people(folder: Path) -> None:
     """`model.joblib` and `data.csv`: a pipeline of a table with a category."""
-    import joblib
+    import joblib  # type: ignore[import-untyped]
     import pandas
     from sklearn.compose import make_column_transformer
     from sklearn.linear_model import LogisticRegression
