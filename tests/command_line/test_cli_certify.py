@@ -434,7 +434,7 @@ def test_interrupted(given: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("certify",), "give the folder of the run: --out RUN"),
+        (("certify",), "give a model and data (elbowroom certify MODEL DATA [--out RUN]), or the folder of a run"),
         (("certify", "--out", "{tmp}/run"), "give a model and data"),
         (("certify", "--resume", "--out", "{tmp}/run"), "run holds no run to resume; begin one"),
         (
@@ -557,3 +557,14 @@ def test_names_of_classes_that_contradict(tmp_path: Path) -> None:
         good(*given, "--out", out)
         opened = Run.open(out)
         assert opened.read(0).labels.tolist() == [0, 1] and opened.network.about.classes == ("dog", "fish")
+
+
+def test_without_a_folder_the_run_is_named_after_model_and_data(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    good("certify", place / "net.elbowroom", place / "data.npz", "--limit", "2", "--quiet")
+    assert [each.name for each in tmp_path.iterdir()] == ["net-data"]
+    said = refused("certify", place / "net.elbowroom", place / "data.npz", "--limit", "2")
+    assert "net-data" in said and "--resume" in said
+    good("certify", place / "net.elbowroom", place / "data.npz", "--limit", "2", "--quiet", "--resume")

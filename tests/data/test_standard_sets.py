@@ -144,9 +144,31 @@ def test_digest_follows_the_files(tmp_path: Path) -> None:
     assert open_data("mnist", folder).digest != first.digest
 
 
-def test_what_to_give_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"mnist:test needs `data_dir`.*MNIST/raw/t10k-images-idx3-ubyte\.gz and"):
+def test_the_usual_folders_are_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, home = tmp_path / "here", tmp_path / "home"
+    for place in (here, home):
+        place.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("ELBOWROOM_DATA", raising=False)
+    words = (
+        r"mnist:test was not found: neither data nor datasets nor .*home/data nor .*home/datasets holds MNIST/raw/"
+        r"t10k-images-idx3-ubyte\.gz and .*; put them into one of these \(nothing is downloaded\), or say where"
+    )
+    with pytest.raises(InputError, match=words):
         open_data("mnist")
+    put(home / "datasets", mnist())
+    assert open_data("mnist").digest == open_data("mnist", home / "datasets").digest
+    put(here / "data", mnist(labels=np.array([7, 0, 8], np.uint8)))  # what is nearer comes first
+    assert open_data("mnist").digest == open_data("mnist", here / "data").digest
+    monkeypatch.setenv("ELBOWROOM_DATA", str(tmp_path / "told"))  # and what was said, alone
+    with pytest.raises(InputError, match=r"mnist:test was not found: .*told does not hold MNIST/raw"):
+        open_data("mnist")
+    put(tmp_path / "told", mnist())
+    assert open_data("mnist").digest == open_data("mnist", home / "datasets").digest
+
+
+def test_what_to_give_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"svhn:train was not found: .* does not hold SVHN/train_32x32\.mat"):
         open_data("svhn:train", tmp_path)
     with pytest.raises(InputError, match="mnist has no split 'validation'; it has test and train"):

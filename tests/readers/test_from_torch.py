@@ -357,16 +357,23 @@ def test_a_softmax_at_the_end_is_left_off(name: str) -> None:
         read_module(module, shape, "regression")
 
 
+def test_a_softmax_inside_is_not_told_to_be_a_final_one() -> None:
+    inside = nn.Sequential(nn.Linear(3, 4), nn.Softmax(1), nn.Linear(4, 2))
+    for module in (inside, nn.Sequential(nn.Linear(3, 2), nn.Softmax(1), nn.ReLU())):
+        with pytest.raises(UnsupportedError, match="a softmax inside a network has no bound here") as caught:
+            read_module(module, (3,))
+        assert "logits" not in str(caught.value)
+
+
 def test_what_is_no_softmax_over_the_classes_stays() -> None:
     for module, shape in (
         (nn.Sequential(nn.Linear(3, 1), nn.Softmax(1)), (3,)),  # always 1
         (nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)), (2, 3)),
         (nn.Sequential(nn.Linear(3, 2), nn.Softmax(0)), (3,)),
-        (nn.Sequential(nn.Linear(3, 2), nn.Softmax(1), nn.ReLU()), (3,)),
         (Calls(lambda m, x: x.softmax(1).flatten()), (2,)),
         (Calls(lambda m, x: x + x.softmax(1)), (3,)),
     ):
-        with pytest.raises(UnsupportedError, match=r"softmax.*return the logits"):
+        with pytest.raises(UnsupportedError, match=r"softmax.*(return the logits|inside a network)"):
             read_module(module, shape)
     sigmoid = read_module(nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()), (3,))
     assert sigmoid.nodes[-1].op.name == "Sigmoid" and not sigmoid.about.notes

@@ -425,8 +425,8 @@ def test_other_things_are_refused(model: Any) -> None:
 
 
 def test_files_are_read_by_their_names(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"net\.h5: models are read from \.onnx, \.pt2, \.elbowroom files"):
-        load("net.h5")
+    with pytest.raises(InputError, match=r"net\.txt: models are read from \.onnx, \.pt2, \.elbowroom files"):
+        load("net.txt")
     for name in ("net.onnx", "net.pt2", "net.elbowroom", "net.pt", "net.pkl"):
         with pytest.raises(InputError, match="there is no such file"):
             load(tmp_path / name)
@@ -509,3 +509,30 @@ def test_tensors_with_a_gradient_are_told_as_numbers() -> None:
     net = load(nn.Linear(2, 2), input_shape=(2,), mean=mean, std=torch.ones(1, dtype=torch.bfloat16))
     assert net.about.origin is not None
     assert net.about.origin.options["mean"] == [0.25] and net.about.origin.options["std"] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "words"),
+    [
+        (
+            "keras.src.models.sequential",
+            "Sequential",
+            "Sequential is a model of Keras, which is not read: export it to",
+        ),
+        ("tensorflow.python.module", "Module", "Module is a model of TensorFlow, which is not read: export it to ONNX"),
+        ("skorch.classifier", "NeuralNetClassifier", "is a net of skorch, which is not read: give its torch module"),
+        ("onnx.onnx_ml_pb2", "ModelProto", "ModelProto is an ONNX model in memory, which is not read: save it"),
+        ("flax.linen.module", "Dense", "Dense is a module of Flax"),
+    ],
+)
+def test_models_of_other_libraries_are_called_by_their_names(module: str, name: str, words: str) -> None:
+    theirs = type(name, (), {"__module__": module})
+    for model in (theirs(), type("Mine", (theirs,), {})()):
+        with pytest.raises(InputError, match=words.replace(name, type(model).__name__, 1)):
+            load(model)
+
+
+def test_files_of_other_libraries_are_called_by_their_names(tmp_path: Path) -> None:
+    for file, words in (("m.keras", "a model of Keras"), ("m.h5", "a model of Keras"), ("m.tflite", "of TensorFlow")):
+        with pytest.raises(InputError, match=f"{file}: by its name this is .*{words}, which is not read: export"):
+            load(tmp_path / file)

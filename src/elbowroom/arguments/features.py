@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,20 +36,39 @@ def known_names(net: Network) -> tuple[str, ...]:
 
 
 def named(net: Network, frozen: Any) -> Any:
-    """Booleans for a list of feature names; anything else as it is."""
-    names = [frozen] if isinstance(frozen, str) else frozen
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+    """Booleans for a list of features' names or numbers; anything else as it is.
+
+    Whole numbers are those of features, never a mask: one that lists 0 and 1 for every feature has some twice.
+    """
+    keys = [frozen] if isinstance(frozen, str) else frozen
+    if not isinstance(keys, list | tuple | range):
+        whole = isinstance(keys, Tensor | np.ndarray) and keys.ndim == 1 and not _is_mask(keys)
+        keys = keys.tolist() if whole else None
+    if not keys or not all(isinstance(key, str) or _is_number(key) for key in keys):
         return frozen
     found = torch.zeros(net.n_inputs, dtype=torch.bool)
-    for name in names:
-        found[_places(net, name, "frozen")] = True
+    for key in keys:
+        here = _places(net, key, "frozen")
+        if _is_number(key) and bool(found[here].any()):
+            raise InputError(f"frozen: feature {key} is listed twice; a mask has True and False, not 1 and 0")
+        found[here] = True
     return found.reshape(net.input_shape)
+
+
+def _is_mask(array: Any) -> bool:
+    """Whether an array holds something else than whole numbers: truth values, or fractions, which are refused later."""
+    return not all(_is_number(one) for one in array.tolist())
+
+
+def _is_number(key: Any) -> bool:
+    """Whether this may be the number of a feature."""
+    return isinstance(key, int | np.integer) and not isinstance(key, bool)
 
 
 def spread(net: Network, points: Tensor, value: Any, name: str, other: float = 0.0) -> Tensor:
     """`b x n` numbers from one, one per channel (the first axis), one per feature (matched by name where they have
-    names), one per feature and input, or a mapping from names to numbers, in which features that are not named have
-    the `other` one."""
+    names), one per feature and input, or a mapping to numbers from names or numbers of features, in which features
+    that are not named have the `other` one."""
     if isinstance(value, Mapping):
         return _by_mapping(net, points, value, name, other)
     value = by_name(net, value, name)
@@ -84,6 +104,10 @@ def _by_mapping(net: Network, points: Tensor, value: Mapping[Any, Any], name: st
 
 
 def _places(net: Network, name: Any, what: str) -> list[int]:
+    if _is_number(name):
+        if not 0 <= name < net.n_inputs:
+            raise InputError(f"{what}: the features have the numbers 0 to {net.n_inputs - 1}, not {name}")
+        return [int(name)]
     known = known_names(net)
     if not known:
         raise InputError(f"{what}: features are named, but the network's features have none; see load(features=...)")

@@ -100,11 +100,11 @@ def certify(
             Of a symmetric box that no domain cuts the latter is the uniform region. Or "free": as many features as
             possible that may take any value of their domain, which is finite, while the others stay at the input; see
             `Certificates.kept`.
-        domain: (lowest, highest) valid input, numbers or arrays, or a mapping from names to such pairs; "observed":
-            between the least and the largest value of each feature in `x`. Boxes are cut to it.
-        frozen: Features that must not move (directions, for `Oblique` with a basis), as booleans or names. Categories
-            of a table never do so: frozen, they keep the input's level; else their sets of levels grow.
-        importance: Positive weights of log eps.
+        domain: (lowest, highest) valid input, numbers or arrays, or a mapping to such pairs from names or numbers of
+            features; "observed": between the least and the largest value of each feature in `x`. Boxes are cut to it.
+        frozen: Features that must not move (directions, for `Oblique` with a basis), as booleans, names or numbers.
+            Categories of a table never do so: frozen, they keep the input's level; else their sets of levels grow.
+        importance: Positive weights of log eps; as for `max_eps`, also a mapping from names or numbers of features.
         max_eps: The largest extent per feature; default, the domain; else of a table with 10 rows or more the width of
             the range that each feature has in it; else 1000 uniform radii.
         delta: By how much margins must exceed zero; by default it is enough that they are proved to.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from elbowroom.runs.settings import OPTIONS, OUTPUT, read_config
 
 NOTHING_TRIED, INTERRUPTED = 1, 130
 _STOPPING = "stopping when what is in progress is done; once more to stop at once and lose that"
-_USAGE = "elbowroom certify MODEL DATA --out RUN"
+_USAGE = "elbowroom certify MODEL DATA [--out RUN]"
 
 
 @takes(*OPTIONS, panels=True)
@@ -25,7 +26,7 @@ def certify(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the run; made if it is not there.",
+            help="Folder of the run; made if it is not there; default: named after model and data.",
             rich_help_panel=OUTPUT,
             show_default=False,
             metavar="RUN",
@@ -127,6 +128,18 @@ def _told(
     if place is not None and not isinstance(place, str):
         raise InputError(f"{config}: out must be text, got {place!r}")
     out = out or (Path(place) if place else None)
+    told = {**values, **flags}
     if out is None:
-        raise InputError("give the folder of the run: --out RUN")
-    return out, {**values, **flags}, lambda name: OPTIONS[name].flag if name in flags else f"{config}: {name}"
+        out = _default_folder(told)
+    return out, told, lambda name: OPTIONS[name].flag if name in flags else f"{config}: {name}"
+
+
+def _default_folder(told: dict[str, Any]) -> Path:
+    """The folder of a run that was given none: model-mnist-test for model.onnx and mnist:test."""
+    model, data = told.get("model"), told.get("data")
+    if not isinstance(model, str) or not isinstance(data, str):
+        raise InputError(
+            f"give a model and data ({_USAGE}), or the folder of a run that is to go on (--resume --out RUN)"
+        )
+    names = [Path(text).stem if Path(text).exists() else text for text in (model, data)]
+    return Path("-".join(re.sub(r"[^\w.]+", "-", name).strip("-.") or "run" for name in names))

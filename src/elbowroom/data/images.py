@@ -32,7 +32,7 @@ def open_folder(folder: Path, input_shape: Sequence[int] | None) -> Dataset:
     Sub-folders are classes, named by their names (or numbered, where all of these are whole numbers). Images follow in
     the order of their paths. Files that are not images (by their endings) and hidden ones are passed over.
     """
-    library = require("PIL.Image", "pillow", "reading images")
+    library = require("PIL.Image", "pillow", "reading images", "data")
     files, classes_of = _list(folder)
     labels, classes = (None, None) if classes_of is None else number_labels(classes_of, f"{folder}")
     names = tuple(path.relative_to(folder).as_posix() for path in files)
@@ -93,7 +93,7 @@ class ImageFiles:
         return None
 
     def _decode(self, index: int) -> np.ndarray:
-        library = require("PIL.Image", "pillow", "reading images")
+        library = require("PIL.Image", "pillow", "reading images", "data")
         data = read_bytes(self.folder / self.names[index])
         if hashlib.sha256(data).hexdigest() != self.sums[index]:
             raise InputError(f"{self.folder / self.names[index]} was changed since the folder was opened")

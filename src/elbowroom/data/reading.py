@@ -14,12 +14,13 @@ _ALWAYS_FINE = 1 << 30  # bytes that anyone may unpack
 _MOST_EXPANSION = 50  # above that, unpacked bytes per byte of the file; sets of images have 1 to 10
 
 
-def require(module: str, package: str, purpose: str) -> Any:
-    """Imports an optional package, or says what it is needed for."""
+def require(module: str, package: str, purpose: str, extra: str | None = None) -> Any:
+    """Imports an optional package, or says what it is needed for, and by which extra of ours it is installed."""
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise InputError(f"{purpose} needs {package}, which is not installed: pip install {package}") from None
+        what = package if extra is None else f"'elbowroom[{extra}]'"
+        raise InputError(f"{purpose} needs {package}, which is not installed: pip install {what}") from None
 
 
 def one_line(error: BaseException) -> str:

@@ -34,7 +34,7 @@ def open_data(
             *shape` as they are. FILE.npz: inputs and labels. FILE.csv, FILE.parquet: a row per input. A folder of
             images, the classes in sub-folders. Pixels are float64 in [0, 1], images `c x h x w`. The name of a set
             comes before a file of the same name; write ./digits for a file called digits.
-        data_dir: Where the files of named sets are.
+        data_dir: Where the files of named sets are; default, ELBOWROOM_DATA, or `data` or `datasets` here or at home.
         label_column: Of a table, see `elbowroom.data.tables`.
         feature_columns: Of a table, likewise.
         input_shape: How to see one input whose values come as a row, or the reverse.

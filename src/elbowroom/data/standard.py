@@ -86,25 +86,41 @@ def read_split(name: str, split: str, data_dir: str | os.PathLike[str] | None) -
         raise InputError(f"{name} has no split {split!r}; it has {' and '.join(known.splits)}")
     choices = known.splits[split]
     wanted = ", or ".join(" and ".join(choice.files) for choice in choices)
-    if data_dir is None:
-        raise InputError(f"{name}:{split} needs `data_dir`, the folder that holds {wanted}")
-    folder = Path(data_dir)
-    for choice in choices:
-        paths = [folder / file for file in choice.files]
-        if all(path.is_file() for path in paths):
-            x, y = choice.read(paths)
-            _must_be(known, x, y, paths[0])
-            return Split(x, y, tuple(paths), choice.note)
-    pickles = folder / "CIFAR10" / "cifar-10-batches-py"
+    folders = usual_folders() if data_dir is None else [Path(data_dir)]
+    for folder in folders:
+        for choice in choices:
+            paths = [folder / file for file in choice.files]
+            if all(path.is_file() for path in paths):
+                x, y = choice.read(paths)
+                _must_be(known, x, y, paths[0])
+                return Split(x, y, tuple(paths), choice.note)
     hint = ""
-    if name == "cifar10" and (pickles.is_dir() or (folder / pickles.name).is_dir()):
-        hint = f"; {pickles.name} holds pickles, which can run code and are not read: get the binary version"
-    raise InputError(f"{name}:{split} was not found: {folder} does not hold {wanted}{hint}")
+    pickles = "cifar-10-batches-py"
+    if name == "cifar10" and any(
+        (folder / place / pickles).is_dir() for folder in folders for place in (".", "CIFAR10")
+    ):
+        hint = f"; {pickles} holds pickles, which can run code and are not read: get the binary version"
+    looked = " nor ".join(map(str, folders))
+    if data_dir is None:
+        hint += "; put them into one of these (nothing is downloaded), or say where they are: `data_dir=DIR`"
+    either = "" if len(folders) == 1 else "neither "
+    raise InputError(
+        f"{name}:{split} was not found: {either}{looked} {'holds' if either else 'does not hold'} {wanted}{hint}"
+    )
+
+
+def usual_folders() -> list[Path]:
+    """Where sets are looked for if nobody says: in ELBOWROOM_DATA, where that is set, else in data and datasets, here
+    and at home."""
+    told = os.environ.get("ELBOWROOM_DATA")
+    if told:
+        return [Path(told)]
+    return [base / name for base in (Path(), Path(os.path.expanduser("~"))) for name in ("data", "datasets")]
 
 
 def digits_pixels() -> Pixels:
     """scikit-learn's 1797 handwritten digits: pixels 0 to 16, uint8, `n x 1 x 8 x 8`, and labels, int64, `n`."""
-    datasets = require("sklearn.datasets", "scikit-learn", "the set digits")
+    datasets = require("sklearn.datasets", "scikit-learn", "the set digits", "data")
     pixels, classes = datasets.load_digits(return_X_y=True)
     return np.asarray(pixels).astype(np.uint8).reshape(-1, 1, 8, 8), np.asarray(classes, dtype=np.int64)
 

@@ -36,6 +36,27 @@ LAYOUTS = ("NCHW", "NHWC")
 _FILES = (".onnx", ".pt2", SUFFIX)
 _LIKE_SKLEARN = ("sklearn", "xgboost", "lightgbm", "catboost")
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib")
+# Other libraries, by the packages that their classes lie in and by the endings of their files: what to call a model of
+# theirs, and what to give instead.
+_AS_ONNX = "export it to ONNX, and give that file"
+_LIBRARIES = {
+    "keras": ("a model of Keras", f"{_AS_ONNX}: model.export('model.onnx', format='onnx'), or tf2onnx"),
+    "tensorflow": ("a model of TensorFlow", f"{_AS_ONNX}: tf2onnx"),
+    "jax": ("a function of JAX", f"{_AS_ONNX}: jax2tf and tf2onnx"),
+    "flax": ("a module of Flax", f"{_AS_ONNX}: jax2tf and tf2onnx"),
+    "equinox": ("a module of Equinox", f"{_AS_ONNX}: jax2tf and tf2onnx"),
+    "skorch": ("a net of skorch", "give its torch module, net.module_"),
+    "fastai": ("a learner of fastai", "give its torch module, learn.model"),
+    "onnx": ("an ONNX model in memory", "save it, and give that file: onnx.save(model, 'model.onnx')"),
+    "onnxruntime": ("a session of onnxruntime", "give the path of its .onnx file"),
+    "statsmodels": ("a model of statsmodels", "fit the same in scikit-learn, and give that"),
+    "mxnet": ("a model of MXNet", _AS_ONNX),
+    "paddle": ("a model of PaddlePaddle", f"{_AS_ONNX}: paddle2onnx"),
+    "mlx": ("a module of MLX", "give the same network as a torch module, or as ONNX"),
+}
+_ENDINGS = {
+    ".keras": "keras", ".h5": "keras", ".pb": "tensorflow", ".tflite": "tensorflow", ".pdmodel": "paddle",
+}  # fmt: skip
 
 
 @in_own_modes
@@ -244,14 +265,21 @@ def _read(model: Any, told: _Told) -> tuple[Network, str | None]:
         from elbowroom.readers.sklearn.model import read_sklearn
 
         return read_sklearn(model, task)
+    for kind in type(model).__mro__:
+        known = _LIBRARIES.get(kind.__module__.partition(".")[0])
+        if known is not None:
+            raise InputError(f"{type(model).__name__} is {known[0]}, which is not read: {known[1]}")
     raise InputError(
-        f"cannot load {type(model).__name__}: give a torch.nn.Module, a fitted scikit-learn model, a Network, or the "
-        f"path of an .onnx, .pt2 or {SUFFIX} file"
+        f"cannot load {type(model).__qualname__}: give a torch.nn.Module, a fitted scikit-learn model, a Network, or "
+        f"the path of an .onnx, .pt2 or {SUFFIX} file"
     )
 
 
 def _read_file(path: Path, told: _Told) -> tuple[Network, str | None]:
     suffix, task = path.suffix.lower(), told.task
+    if suffix in _ENDINGS:
+        what, instead = _LIBRARIES[_ENDINGS[suffix]]
+        raise InputError(f"{path}: by its name this is {what}, which is not read: {instead}")
     if suffix not in (*_FILES, *_PICKLES):
         raise InputError(f"{path}: models are read from {', '.join(_FILES)} files, and by its name this is not one")
     if path.is_dir():

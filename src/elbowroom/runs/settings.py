@@ -152,7 +152,12 @@ class Settings:
         panel=MODEL, kind=MOMENT,
     )  # fmt: skip
 
-    data_dir: str | None = option(values.text, "Folder of the named sets.", panel=DATA, metavar="DIR")
+    data_dir: str | None = option(
+        values.text,
+        "Folder of the named sets; default: ELBOWROOM_DATA, else data or datasets, here or at home.",
+        panel=DATA,
+        metavar="DIR",
+    )
     label_column: str | None = option(
         values.text_or_none, "Of a table: the column with the labels; '' for none.", panel=DATA, metavar="NAME"
     )

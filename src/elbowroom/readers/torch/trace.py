@@ -156,14 +156,19 @@ class Translation:
 
     def _final_softmax(self) -> fx.Node | None:
         """The softmax over the classes that the output is, except for its shape."""
-        node = self.last
-        while HANDLERS.get(node.target) in KEEPS_ORDER and self._is_plain(node):
-            node = node.all_input_nodes[0]
+        node = self._end()
         if node.target not in SOFTMAX or not self._is_plain(node):
             return None
         shape, dim = node.meta["val"].shape, int(node.args[1])
         over_classes = dim % len(shape) > 0 and shape[dim] == math.prod(shape[1:])
         return node if over_classes and shape[dim] > 1 else None
+
+    def _end(self) -> Any:
+        """The node that gives the output, except for its shape."""
+        node = self.last
+        while HANDLERS.get(node.target) in KEEPS_ORDER and self._is_plain(node):
+            node = node.all_input_nodes[0]
+        return node
 
     def _is_plain(self, node: fx.Node) -> bool:
         """Whether a node of one input keeps the batch and all of the values' digits."""
@@ -270,7 +275,11 @@ class Translation:
 
     def _reason(self, node: fx.Node, inputs: list[Any]) -> str:
         if node.target in SOFTMAX:
-            return "a softmax has a place only at the end of a classifier, over its classes; return the logits instead"
+            if node is self._end():
+                return (
+                    "a softmax is left off only where it is over all classes of a classifier; return the logits instead"
+                )
+            return "a softmax inside a network has no bound here; one at the end of a classifier is left off"
         if all(i is BATCH for i in inputs):
             return "makes a tensor whose size or values depend on the batch size"
         return REASONS.get(node.target, "not supported")
