@@ -46,7 +46,7 @@ docs: .venv/docs
 
 # The notebooks of docs/gallery run, and written as pages with what they print and draw; and the other pictures.
 gallery: .venv/docs
-	$(BIN)/python docs/gallery.py
+	$(BIN)/python tools/gallery.py
 	$(BIN)/python docs/pictures.py
 
 # A source distribution and a wheel, looked at as the index would and as a user would.

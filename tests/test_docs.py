@@ -22,7 +22,7 @@ import elbowroom as er
 from documentation import GIVEN, NEEDED, NOT_CALLED, NOT_RUN, PAGES, ROOT, Block, blocks, name_of
 from elbowroom.runs.settings import Settings, read_config
 
-for _needed in ("sklearn", "pandas", "onnx", "skl2onnx", "jinja2", "flint", "joblib"):
+for _needed in ("sklearn", "matplotlib", "pandas", "onnx", "skl2onnx", "jinja2", "flint", "joblib"):
     pytest.importorskip(_needed)
 
 WITH_CODE = [page for page in PAGES if any(block.language not in ("", "text") for block in blocks(page))]
@@ -34,6 +34,7 @@ WITH_CODE = [page for page in PAGES if any(block.language not in ("", "text") fo
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
     torch.manual_seed(0)
     if name_of(page) in NEEDED:
         NEEDED[name_of(page)](tmp_path)
@@ -79,6 +80,17 @@ def call(command: str) -> None:
     first = [sys.executable] if program == "python" else [program]
     place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([*first, *arguments], check=True, capture_output=True, env=place, timeout=120)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "docs" / "gallery").glob("*.py")), ids=name_of)
+def test_the_gallery_shows_its_notebooks_as_they_are(script: Path) -> None:
+    """Pages are made of scripts by `make gallery`, and run above."""
+    cells = re.split(r"^# %%(.*)\n", script.read_text(), flags=re.MULTILINE)[1:]
+    page = script.with_suffix(".md")
+    code = [text.strip() for kind, text in zip(cells[::2], cells[1::2]) if not kind]
+    assert code == [block.text.strip() for block in blocks(page) if block.language == "python"], "make gallery"
+    for kind, text in zip(cells[::2], cells[1::2]):
+        assert not kind or re.sub(r"^# ?", "", text.strip(), flags=re.MULTILINE) in page.read_text(), "make gallery"
 
 
 def test_what_is_not_run_says_why() -> None:
