@@ -8,6 +8,7 @@ Writes .venv/constraints.txt, which pip is then held to: constraints.txt, with t
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def lend(place: Path) -> Path:
 
 def main() -> None:
     version = torch_here()
-    venv.create(PLACE, with_pip=True)
+    venv.create(PLACE, with_pip=True, symlinks=os.name == "posix")
     python = str(PLACE / "bin" / "python")
     if version is not None and not has_torch(python):
         lent = lend(PLACE)
