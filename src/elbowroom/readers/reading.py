@@ -13,9 +13,10 @@ from elbowroom.network.operations import Operation, Shape
 
 def left_off(what: str) -> str:
     """A note. In floating point a softmax may make equal numbers of different ones; the logits are what is claimed."""
+    are, they_do, them = ("are", "they do", "them") if " and " in what else ("is", "it does", "it")
     return (
-        f"{what} at the end is left off: it does not change the decision; a claim about float32 execution is about the "
-        "logits before it"
+        f"{what} at the end {are} left off: {they_do} not change the decision; a claim about float32 execution is "
+        f"about the logits before {them}"
     )
 
 
