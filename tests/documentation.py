@@ -163,5 +163,21 @@ x = torch.rand(1, 2)
     "docs/tables.md": """
 import joblib, pandas
 pipeline, frame = joblib.load("model.joblib"), pandas.read_csv("data.csv")
+
+from torch import nn
+class One(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.job, self.last = nn.Embedding(4, 2), nn.Linear(4, 2)
+    def forward(self, x):
+        return self.last(torch.cat([x[:, :2], self.job(x[:, 2].long())], 1))
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.last = nn.Embedding(4, 2), nn.Linear(7, 2)
+    def forward(self, codes, numbers):
+        return self.last(torch.cat([self.embed(codes.long()).flatten(1), numbers], 1))
+module, other = One(), Two()
+x = torch.tensor([[1.0, 3.0], [0.0, 2.0]]), torch.rand(2, 3)
 """,
 }
