@@ -90,6 +90,14 @@ def runs(folder: Path, names: tuple[str, ...], n_inputs: int = 4) -> None:
         certs.save(folder / name)
 
 
+def pixels(folder: Path) -> None:
+    """A run of 34 small images."""
+    net = er.load(nn.Sequential(nn.Flatten(), *small(16)), input_shape=(1, 4, 4))
+    er.certify(net, torch.rand(34, 1, 4, 4, generator=torch.Generator().manual_seed(0)), domain=(0, 1)).save(
+        folder / "run"
+    )
+
+
 def images(folder: Path) -> None:
     """`model.onnx`, and 20 images under the name of MNIST's, with the labels that it gives."""
     net = er.load(nn.Sequential(nn.Flatten(), *small(784, 10)), input_shape=(1, 28, 28))
@@ -144,6 +152,7 @@ def report_page(folder: Path) -> None:
 NEEDED: dict[str, Callable[[Path], None]] = {
     "docs/acas_xu.md": aircraft,
     "docs/larger.md": lambda folder: table(folder, "data.csv", 1),
+    "docs/pictures.md": pixels,
     "docs/report.md": report_page,
     "docs/running.md": images,
     "docs/tables.md": people,
@@ -160,6 +169,7 @@ from torch import nn
 net = er.load(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)), input_shape=(2,))
 x = torch.rand(1, 2)
 """,
+    "docs/pictures.md": "from matplotlib.figure import Figure; ax = Figure().subplots()",
     "docs/tables.md": """
 import joblib, pandas
 pipeline, frame = joblib.load("model.joblib"), pandas.read_csv("data.csv")
