@@ -71,12 +71,12 @@ def small(n_inputs: int, n_outputs: int = 3, seed: int = 0) -> nn.Sequential:
     return nn.Sequential(nn.Linear(n_inputs, 6), nn.ReLU(), nn.Linear(6, n_outputs))
 
 
-def table(folder: Path, name: str, rows: int = 20) -> None:
+def table(folder: Path, name: str, rows: int = 20, features: str = "abcd") -> None:
     """`model.onnx`, and a table that it takes, with the labels that it gives."""
-    net = er.load(small(4), input_shape=(4,))
+    net = er.load(small(len(features), 2 if len(features) < 3 else 3), input_shape=(len(features),))
     write_onnx(net, folder / "model.onnx")
-    x = torch.rand(rows, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    lines = ["a,b,c,d,label"]
+    x = torch.rand(rows, len(features), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    lines = [",".join([*features, "label"])]
     for row, label in zip(x.tolist(), net.decide(net(x)).tolist()):
         lines.append(",".join([*map(repr, row), str(label)]))
     (folder / name).write_text("\n".join(lines) + "\n")
@@ -131,7 +131,7 @@ def people(folder: Path) -> None:
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     rng = np.random.default_rng(0)
-    frame = pandas.DataFrame({"age": rng.integers(18, 80, 40), "job": rng.choice(["clerk", "nurse"], 40)})
+    frame = pandas.DataFrame({"age": rng.integers(18, 80, 40), "job": rng.choice(["clerk", "admin"], 40)})
     steps = make_column_transformer((StandardScaler(), ["age"]), (OneHotEncoder(), ["job"]))
     model = make_pipeline(steps, LogisticRegression()).fit(frame, frame["age"] > 50)
     joblib.dump(model, folder / "model.joblib")
@@ -151,7 +151,7 @@ def report_page(folder: Path) -> None:
 
 NEEDED: dict[str, Callable[[Path], None]] = {
     "docs/acas_xu.md": aircraft,
-    "docs/larger.md": lambda folder: table(folder, "data.csv", 1),
+    "docs/larger.md": lambda folder: table(folder, "data.csv", 1, "ab"),
     "docs/pictures.md": pixels,
     "docs/report.md": report_page,
     "docs/running.md": images,
@@ -166,13 +166,14 @@ x = torch.rand(3, 4)
 """,
     "docs/larger.md": """
 from torch import nn
-net = er.load(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)), input_shape=(2,))
+net = er.load(nn.Sequential(nn.Linear(2, 1), nn.ReLU(), nn.Linear(1, 2)), input_shape=(2,))
 x = torch.rand(1, 2)
 """,
     "docs/pictures.md": "from matplotlib.figure import Figure; ax = Figure().subplots()",
     "docs/tables.md": """
 import joblib, pandas
 pipeline, frame = joblib.load("model.joblib"), pandas.read_csv("data.csv")
+frame = frame.assign(balance=12.5, job_admin=1, job_clerk=0, risk=0, loan=1, sex=1.0)[:12]
 
 from torch import nn
 class One(nn.Module):
@@ -187,6 +188,8 @@ class Two(nn.Module):
         self.embed, self.last = nn.Embedding(4, 2), nn.Linear(7, 2)
     def forward(self, codes, numbers):
         return self.last(torch.cat([self.embed(codes.long()).flatten(1), numbers], 1))
+names = ["age", "balance", "job_admin", "job_clerk", "risk", "loan", "sex"]
+net = er.load(nn.Linear(7, 2), input_shape=(7,), features=names)
 module, other = One(), Two()
 x = torch.tensor([[1.0, 3.0], [0.0, 2.0]]), torch.rand(2, 3)
 """,

@@ -177,8 +177,7 @@ def certify(
     with watched(progress, len(points)) as meter:
         _fill(found, task, asked, size, started, meter)
     _note(found, given, asked.spec)
-    if network_hash(net) != settings["network_hash"]:
-        raise InputError("the network's parameters were changed while it was being certified; certify it again")
+    _must_be_unchanged(net, settings)
     return collect(found, net, shape, asked.space if measured.domain_given else None, measured.scale, settings)
 
 
@@ -206,6 +205,11 @@ def _asked(
     points, space = (_as_executed(points, space), space.executable()) if deployed else (points, space)
     outputs = _outputs(net.cast(torch.float64, points.device), points)
     return _Asked(points, outputs, *what_stays(net, outputs, labels, spec), space)
+
+
+def _must_be_unchanged(net: Network, settings: dict[str, Any]) -> None:
+    if network_hash(net) != settings["network_hash"]:
+        raise InputError("the network's parameters were changed while it was being certified; certify it again")
 
 
 def _points(net: Network, x: Any, where: torch.device) -> tuple[Taken, Tensor]:
