@@ -54,8 +54,12 @@ def test_frozen_categories_are_held() -> None:
     for end in (certs.lower, certs.upper):
         assert end is not None and torch.equal(end[:, held], certs.x[:, held])
     assert bool((certs.eps[certs.certified][:, ~held] > 0).all())
+    levels = quietly(NET, pd.DataFrame(rows(3)), frozen=["age", "pay"])  # sets of levels grow without numbers
+    assert levels.certified.any() and bool((levels.eps == 0).all())
+    with pytest.raises(er.InputError, match="every feature is frozen"):
+        quietly(NET, pd.DataFrame(rows(3)), frozen=["age", "pay", "job", "size", "yes"])
     with pytest.raises(er.InputError, match=r"every feature is frozen \(those of categories are held"):
-        quietly(NET, pd.DataFrame(rows(3)), frozen=["age", "pay"])
+        quietly(NET, pd.DataFrame(rows(3)), frozen=["age", "pay"], region=er.Ellipsoid())
     with pytest.raises(er.InputError, match="those of categories \\('job', 'size', 'yes'\\) cannot"):
         quietly(NET, pd.DataFrame(rows(3)), region=er.Oblique(torch.eye(6)))
 

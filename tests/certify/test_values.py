@@ -66,6 +66,7 @@ def test_what_rounding_leaves_over_is_used() -> None:
     # Where even one value is too much, it is fixed, and the other has all of the room.
     certs = er.certify(linear(3.0, 1.0), at(0, 2), features={"a": "whole number"})
     assert ends(certs)[0] == (0.0, 0.0) and ends(certs)[1][0] == pytest.approx(0.0, abs=1e-2)
+    assert "as it is, since no further value was proved: a\n" in str(certs.explain(0))
     assert certs.stuck is not None and certs.stuck.tolist() == [[True, False]] and bool(er.check(certs))
 
 
@@ -79,6 +80,7 @@ def test_nothing_can_move() -> None:
 def test_decimals_are_what_their_text_reads_as() -> None:
     certs = er.certify(linear(1.0), at(0.35), features={"a": {"decimals": 2}})
     assert ends(certs) == [(0.01, 0.69)] and bool(er.check(certs))
+    assert "a: 0.01 to 0.69 (here 0.35: down by 0.34, up by 0.34)" in str(certs.explain(0))
     assert float(certs.log_volume) == pytest.approx(math.log(0.69))
     assert certs.stuck is not None and not bool(certs.stuck.any())
 

@@ -150,8 +150,7 @@ def certify(
     started = time.perf_counter()
     shape, solver = chosen_ways(region, solver, delta, precision, batch, reach, objective)
     where = usable_device(device) if device is not None else _device_of(x)
-    net = with_kinds(network_for(net, x), x, features)
-    given, points = _points(net, x, where)
+    net, given, points = _points(net, x, features, where)
     refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
     told = domain, frozen, importance, max_eps, room_scale
     shape, measured = measured_along(net, shape, points, given.of_table, spec, *told)
@@ -212,13 +211,14 @@ def _must_be_unchanged(net: Network, settings: dict[str, Any]) -> None:
         raise InputError("the network's parameters were changed while it was being certified; certify it again")
 
 
-def _points(net: Network, x: Any, where: torch.device) -> tuple[Taken, Tensor]:
-    """What was given, and the inputs of it, `b x *input_shape`."""
+def _points(net: Any, x: Any, features: Any, where: torch.device) -> tuple[Network, Taken, Tensor]:
+    """The network with what features are declared to be, what was given, and the inputs of it, `b x *input_shape`."""
+    net = with_kinds(network_for(net, x), x, features)
     given = inputs_of(net, x, "x")
     points = batched(net, tensor_of(given.values).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
         raise InputError("x holds no inputs")
-    return given, points
+    return net, given, points
 
 
 def _note(found: dict[str, Any], given: Taken, spec: Specification | None) -> None:

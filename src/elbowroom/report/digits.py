@@ -72,6 +72,15 @@ def half_width(feature: dict[str, Any]) -> str:
     return at_most(feature["half_width"])
 
 
+def moved(feature: dict[str, Any], side: str, digits: int = _FEW) -> str:
+    """How far a feature may move "down" or "up", rounded down; between values of so many decimals exactly."""
+    end, decimals = feature["lower" if side == "down" else "upper"], feature["decimals"]
+    texts = [_decimal(feature["value"], decimals), _decimal(end, decimals)]
+    if texts[0] is None or texts[1] is None:
+        return at_most(feature[side], digits)
+    return f"{abs(Decimal(texts[1]) - Decimal(texts[0])):f}"
+
+
 def _decimal(value: float, decimals: int | None) -> str | None:
     """A number of so many decimals, that reads as the same float64 number; None where it is none."""
     text = None if decimals is None or not abs(value) < _WHOLE else f"{value:.{decimals}f}"

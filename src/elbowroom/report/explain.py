@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from elbowroom.arguments.names import counted
-from elbowroom.certificates.frame import CAPPED, IMPUTED
+from elbowroom.certificates.frame import CAPPED, IMPUTED, STUCK
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
 from elbowroom.network.levels import listed
-from elbowroom.report.digits import around, at_least, at_most, near
+from elbowroom.report.digits import around, at_least, at_most, moved, near
 from elbowroom.report.runs import printable
 from elbowroom.runs.one_input import FREE, NEEDS, OPEN, input_of
 from elbowroom.runs.summary import HALF_WIDTH
@@ -95,7 +95,8 @@ def _why_not(found: dict[str, Any]) -> list[str]:
 
 def _ranges(found: dict[str, Any], most: int) -> list[str]:
     moving = [f for f in found["features"] if f["half_width"] > 0 or len(f.get("levels", ())) > 1]
-    fixed = [f["feature"] for f in found["features"] if f not in moving]
+    stuck = [f["feature"] for f in found["features"] if STUCK in f["note"]]
+    fixed = [f["feature"] for f in found["features"] if f not in moving and f["feature"] not in stuck]
     # Sets of levels have no room to be sorted by: they come after the ranges, and are named in any case.
     sets = [f for f in moving if "levels" in f]
     ranges = [f for f in moving if "levels" not in f]
@@ -103,6 +104,9 @@ def _ranges(found: dict[str, Any], most: int) -> list[str]:
     if len(ranges) > most:
         lines.append(f"  ... and {counted(len(ranges) - most, 'more feature')} with more room")
     lines += [f"  {f['feature']}: any of {listed(f['levels'], ', ')} (here: {f['value']})" for f in sets]
+    if stuck:
+        names = ", ".join(stuck[:most]) + (f" and {len(stuck) - most:,} more" if len(stuck) > most else "")
+        lines.append(f"  as {'it is' if len(stuck) == 1 else 'they are'}, since no further value was proved: {names}")
     if fixed:
         names = ", ".join(fixed[:most]) + (f" and {len(fixed) - most:,} more" if len(fixed) > most else "")
         lines.append(f"  as {'it is' if len(fixed) == 1 else 'they are'}: {names}")
@@ -127,8 +131,8 @@ def _range(f: dict[str, Any]) -> str:
     if "lower" not in f:
         text = f"{at_most(f['half_width'], _DIGITS)}{unit} up or down from {near(f['value'], f['half_width'])}"
     else:
-        low, value, high = around(f["lower"], f["value"], f["upper"], _DIGITS)
-        down, up = at_most(f["down"], _DIGITS), at_most(f["up"], _DIGITS)
+        low, value, high = around(f["lower"], f["value"], f["upper"], f["decimals"], _DIGITS)
+        down, up = moved(f, "down", _DIGITS), moved(f, "up", _DIGITS)
         text = f"{low} to {high}{unit} (here {value}: down by {down}, up by {up})"
     if f["share"] is not None:
         text += f", {at_most(100 * f['share'], 3)} % of its {f['of']}"

@@ -48,6 +48,7 @@ def _certified(certs: Certificates) -> list[str]:
     assert net is not None
     table, names = net.about.table, feature_titles(net)
     units = [column.unit for column in table.columns for _ in range(column.width)] if table else [""] * len(names)
+    decimals = [c.decimals for c in table.columns for _ in range(c.width)] if table else [None] * len(names)
     eps, share = certs.eps.flatten(1), None if certs.room is None else certs.room.flatten(1)
     found = []
     for row in range(len(certs)):
@@ -56,6 +57,7 @@ def _certified(certs: Certificates) -> list[str]:
         least, text = "-", "-"
         if k is not None and certs.basis is None:
             f: dict[str, Any] = {"value": float(certs.x[row].flatten()[k]), "half_width": float(eps[row, k])}
+            f["decimals"] = decimals[k]
             if certs.lower is not None and certs.upper is not None:
                 f.update(lower=float(certs.lower[row].flatten()[k]), upper=float(certs.upper[row].flatten()[k]))
             least, text = names[k], f"{_range(f)} {units[k]}".strip()
@@ -84,7 +86,7 @@ def table_of_one(certs: Certificates) -> str:
     for f in one["features"][:_FEATURES]:
         note = f.get("state", f["note"])
         share = "-" if f["share"] is None else f"{at_most(100 * f['share'], 3)} %"
-        value = f["value"] if isinstance(f["value"], str) else near(f["value"], f["half_width"])
+        value = f["value"] if isinstance(f["value"], str) else near(f["value"], f["half_width"], f["decimals"])
         cells = f"<td>{_text(f['feature'])}</td><td{_NUMBER}>{_text(value)}</td><td{_NUMBER}>{_text(_range(f))}</td>"
         rows.append(f"<tr>{cells}<td>{_text(f['unit'])}</td><td{_NUMBER}>{share}</td><td>{_text(note)}</td></tr>")
     left = len(one["features"]) - len(rows)
@@ -100,7 +102,7 @@ def _range(f: dict[str, Any]) -> str:
         return "as it is"
     if "lower" not in f:
         return f"{at_most(f['half_width'], 4)} either way, alone"
-    low, _, high = around(f["lower"], f["value"], f["upper"], 4)
+    low, _, high = around(f["lower"], f["value"], f["upper"], f["decimals"], 4)
     return f"{low} to {high}"
 
 

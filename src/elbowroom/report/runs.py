@@ -13,7 +13,7 @@ from typing import Any
 from elbowroom.arguments.names import counted
 from elbowroom.certificates.frame import IMPUTED, STUCK
 from elbowroom.machine.meter import in_words
-from elbowroom.report.digits import around, at_least, at_most, half_width, near
+from elbowroom.report.digits import around, at_least, at_most, half_width, moved, near
 from elbowroom.report.flags import as_flags
 from elbowroom.runs.one_input import FREE, NEEDS, OPEN
 from elbowroom.runs.settings import FLAGS
@@ -262,7 +262,7 @@ def _moving(feature: dict[str, Any]) -> tuple[str, ...]:
     if "lower" not in feature:
         return near(feature["value"], feature["half_width"], decimals), half_width(feature)
     low, value, high = around(feature["lower"], feature["value"], feature["upper"], decimals)
-    return value, low, high, at_most(feature["down"]), at_most(feature["up"])
+    return value, low, high, moved(feature, "down"), moved(feature, "up")
 
 
 def _held(feature: dict[str, Any], ends: bool) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from elbowroom.certificates.frame import IMPUTED
+from elbowroom.certificates.frame import IMPUTED, STUCK
 from elbowroom.certificates.result import Certificates
 from elbowroom.network.levels import alike, listed, named
 from elbowroom.report.digits import around, at_most, near
@@ -87,11 +87,12 @@ def _row(certs: Certificates, f: dict[str, Any], scale: Scale, placed: bool, sha
 
     unit = f" {f['unit']}" if f["unit"] else ""
     if f["half_width"] == 0:
-        text = as_text(f"held at {near(value, 0.0)}{unit}", _WORDS)
+        by = ", by the decision" if STUCK in f["note"] else ""
+        text = as_text(f"held at {near(value, 0.0, f['decimals'])}{unit}{by}", _WORDS)
         return _Row(f["feature"], text, at=along(value), imputed=imputed, track=placed and low < high)
     ends = (f["lower"], f["upper"]) if "lower" in f else (value - f["half_width"], value + f["half_width"])
     if "lower" in f:
-        printed = around(ends[0], value, ends[1], 4)
+        printed = around(ends[0], value, ends[1], f["decimals"], 4)
         text = f"{printed[0]} to {printed[2]}{unit}"
     else:
         text = f"{near(value, f['half_width'])} ± {at_most(f['half_width'], 4)}{unit}"
