@@ -12,7 +12,7 @@ tables with their categories as codes, 0 for what is missing or was never seen. 
 as a run from a CSV file, which must give the same regions.
 
 Per model: accuracy; the share of rows certified; the mean room of numbers, as a share of their range; how many levels
-sets have in the mean, of how many; in how many regions a whole number is fixed by the decision; how many of the
+sets have in the mean, of how many; in how many regions a whole number has no further value; how many of the
 certificates hold at every combination of levels (up to 5,000 of them, drawn where there are more) with numbers drawn
 among their values and at corners, decided by the model itself; how many were proved again, from the frame and from the
 file; and what is left of the numbers' extents where codes may be any mixture of levels, as independent columns

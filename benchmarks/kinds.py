@@ -211,7 +211,7 @@ def one_network(seed: int) -> Counter[str]:
         found["not proved again"] += not bool(report.passed[row])
         found["not as declared"] += not well_formed(certs, row, frozen)
         found["with values to count"] += certs.stuck is not None
-        found["fixed by the decision"] += certs.stuck is not None and bool(certs.stuck[row].any())
+        found["no further value proved"] += certs.stuck is not None and bool(certs.stuck[row].any())
         if certs.maximal is not None and bool(certs.maximal[row]):
             found["said to be maximal"] += 1
             larger = further(certs, row, frozen)

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -58,7 +59,10 @@ def test_what_rounding_leaves_over_is_used() -> None:
     assert certs.status == ("certified",)
     widths = sorted(high - low for low, high in ends(certs))
     assert widths == [0.0, 2.0] and certs.stuck is not None and int(certs.stuck.sum()) == 1
-    assert sorted(certs.to_frame()["note"]) == ["", "fixed by the decision"] and bool(er.check(certs))
+    # It is not fixed by the decision: alone it may move by 1.
+    assert sorted(certs.to_frame()["note"]) == ["", "no further value proved"] and bool(er.check(certs))
+    alone = er.alone(linear(1.0, 1.0), at(1, 1))
+    assert bool((alone.lower <= 0).all())
     # A number beside it takes what is left, and gives it where a value more is worth more.
     certs = er.certify(linear(1.0, 1.0), at(2, 0), features={"a": "whole number"})
     (low, high), (below, above) = ends(certs)
@@ -70,11 +74,36 @@ def test_what_rounding_leaves_over_is_used() -> None:
     assert certs.stuck is not None and certs.stuck.tolist() == [[True, False]] and bool(er.check(certs))
 
 
+def test_sentences_say_no_more_than_was_found() -> None:
+    certs = er.certify(linear(1.0, 1.0), at(-0.0, 1.5), features={"a": "whole number"}, reach=True)
+    said = str(certs.explain())
+    assert "(here 0:" in said  # zero has no sign
+    # A counterexample is one of any numbers.
+    assert "the decision is another one, which may lie between the values that features can have." in said
+    plain = er.certify(linear(1.0, 1.0), at(-0.0, 1.5), reach=True)
+    assert "the decision is another one.\n" in str(plain.explain())
+    turned = er.certify(linear(1.0, 1.0), at(0.0, 1.5), region=er.Oblique("auto", er.Ellipsoid()))
+    assert "a direction that moves alone" in str(turned.explain()) and "a feature" not in str(turned.explain())
+
+
+def test_values_as_executed_in_float32_lie_inside() -> None:
+    """A value of two decimals is another number in float32, which the network as executed is given."""
+    x = np.random.default_rng(0).normal(size=(20, 2)).round(1) + [3, 0]
+    told: dict[str, Any] = {"a": {"decimals": 2}, "b": {"decimals": 1}}
+    certs = er.certify(linear(1.0, 0.5), x.round(1), features=told, deployed="float32")
+    assert set(certs.status) == {"certified"} and bool(er.check(certs))
+    for row in range(len(certs)):
+        for (low, high), decimals in zip(ends(certs, row), (2, 1)):
+            assert low < high
+            values = [float(f"{end:.{decimals}f}") for end in (low, high)]
+            assert all(low <= v <= high for end in values for v in (end, float(np.float32(end))))
+
+
 def test_nothing_can_move() -> None:
     certs = er.certify(linear(3.0), at(1), features={"a": "whole number"})
     assert certs.status == ("certified",) and ends(certs) == [(1.0, 1.0)] and bool(er.check(certs))
     assert (float(certs.geomean), float(certs.log_volume)) == (0.0, -math.inf)
-    assert certs.to_frame()["note"].tolist() == ["fixed by the decision"]
+    assert certs.to_frame()["note"].tolist() == ["no further value proved"]
 
 
 def test_decimals_are_what_their_text_reads_as() -> None:

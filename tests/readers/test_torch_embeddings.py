@@ -268,6 +268,8 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], Any, str]] = {
     "next row": (lambda: simple(lambda x: torch.cat([x[1:, 0], x[:1, 0]]).long()), (2,), "batch|looks up|torch.export"),
     "rolled batch": (lambda: simple(lambda x: torch.cat([x[2:], x[:2]])[:, 0].long()), (2,), "batch|looks up codes"),
     "first rows": (lambda: simple(lambda x: x[:2, 0].long()), (2,), "batch|looks up codes|torch.export|does not run"),
+    "large batch": (lambda: simple(lambda x: x[:, 0].long() + x.shape[0] // 100), (2,), "uses the batch size"),
+    "larger batch": (lambda: simple(lambda x: x[:, 0].long() + (x.shape[0] > 100)), (2,), "uses the batch size"),
     "weights": (lambda: Calls(lambda m, x: F.embedding(x[:, 0].long(), m.w * x[0, 1]), w=torch.ones(3, 2)), (2,),
                 "computed|batch"),
 }  # fmt: skip

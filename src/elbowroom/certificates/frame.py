@@ -16,7 +16,7 @@ from elbowroom.network.levels import listed, named, words
 from elbowroom.network.table import Column, Table
 
 CATEGORY, ANY_OF, FROZEN, CAPPED, IMPUTED = "as it is", "any of ", "frozen", "at its cap", "imputed"
-STUCK = "fixed by the decision"  # a whole number that could move, if the decision let it move by one
+STUCK = "no further value proved"  # of a whole number that may move: by itself it might, beside the others it was not
 _NUMBERS = ("low", "high", "room", "alone_low", "alone_high", "seen_low", "seen_high")
 _TEXTS = ("label", "status", "feature", "levels", "unit", "note")
 

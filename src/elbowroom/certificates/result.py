@@ -112,8 +112,9 @@ class Certificates(Views):
         trees: How regions are cut into parts that are proved one by one, packed by `elbowroom.claim.tree_bytes` into
             whole words, `b` tensors; empty where a region is proved whole.
         capped: Features whose extent is at its cap, `b x *s`.
-        stuck: Of boxes, features whose values count (whole numbers, or numbers of so many decimals) that are fixed by
-            the decision: they may move, but no further value is proved, `b x *s`; None where the network has none.
+        stuck: Of boxes, features whose values count (whole numbers, or numbers of so many decimals) that may move, but
+            have no further value that is proved beside the ranges of the others, `b x *s`; None where the network has
+            none. That says nothing of what the network decides there.
         imputed: Features whose value was missing in the data, and is what the model takes for it, `b x *s`; None where
             the model fills in nothing.
         scale: What the room of a feature is a share of, `*s`: the width of its domain, of a table else that of the
@@ -255,8 +256,8 @@ class Certificates(Views):
         `room` (the share of `scale` that it covers), `alone_low` and `alone_high` (the range in which it may move
         while all others stay where they are; needs `alone`), `seen_low` and `seen_high` (the nearest values beyond at
         which a counterexample was found: with `alone`, all others as they are, else within their ranges), `unit`, and
-        `note` (what holds the feature: "frozen", "at its cap", of a whole number "fixed by the decision", of a category
-        "as it is"; "imputed"; or why there is no certificate).
+        `note` (what holds the feature: "frozen", "at its cap", of a whole number "no further value proved", of a
+        category "as it is"; "imputed"; or why there is no certificate).
         An input without a certificate has rows with NaN in place of what was not certified.
 
         Args:

@@ -82,8 +82,8 @@ def moved(feature: dict[str, Any], side: str, digits: int = _FEW) -> str:
 
 
 def _decimal(value: float, decimals: int | None) -> str | None:
-    """A number of so many decimals, that reads as the same float64 number; None where it is none."""
-    text = None if decimals is None or not abs(value) < _WHOLE else f"{value:.{decimals}f}"
+    """A number of so many decimals, that reads as the same float64 number; None where it is none. Zero has no sign."""
+    text = None if decimals is None or not abs(value) < _WHOLE else f"{value + 0.0:.{decimals}f}"
     return text if text is not None and float(text) == value else None
 
 

@@ -76,12 +76,12 @@ def _claim(found: dict[str, Any]) -> list[str]:
             f"Input {found['input']}: certified. {_capital(what_stays(found))} whatever values of their domain "
             f"{counted(free, 'feature')} take{'s' * (free == 1)}, all at once, while the others stay as they are."
         ]
+    along = "feature" if not found["features"][0]["feature"].startswith("direction ") else "direction"
     if found["extent"] == HALF_WIDTH and "lower" in found["features"][0]:
-        along = "feature" if not found["features"][0]["feature"].startswith("direction ") else "direction"
         where = f"as long as every {along} stays in its range, all of them at once"
     else:
         where = (
-            f"anywhere in a region of the shape {found['region']} around the input; a feature that moves alone, while "
+            f"anywhere in a region of the shape {found['region']} around the input; a {along} that moves alone, while "
             "all others stay as they are, may move so far"
         )
     return [f"Input {found['input']}: certified. {_capital(what_stays(found))}, {where}:"]
@@ -170,7 +170,11 @@ def _beyond(found: dict[str, Any]) -> list[str]:
     what = "the decision is another one" if found["conditions"] is None else "the specification does not hold"
     if reach is None:
         return ["No counterexample was found, however far the region was scaled up: that proves nothing."]
-    return [f"Scaled up {at_least(reach, _DIGITS)} times about the input, the region holds an input where {what}."]
+    between = any(f["decimals"] is not None for f in found["features"])  # counterexamples are of any numbers
+    return [
+        f"Scaled up {at_least(reach, _DIGITS)} times about the input, the region holds an input where {what}"
+        f"{', which may lie between the values that features can have' * between}."
+    ]
 
 
 def _capital(text: str) -> str:

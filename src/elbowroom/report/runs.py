@@ -184,7 +184,7 @@ def show_input(found: dict[str, Any], most: int) -> None:
     if any(f["share"] is not None for f in shown):
         unproved.append("what room is a share of")
     if any(STUCK in f["note"] for f in shown):
-        unproved.append("what the decision fixes")
+        unproved.append("marks of no further value")
     if any(IMPUTED in f["note"] for f in shown):
         unproved.append("which values were missing")
     if "seen_lower" in shown[0]:

@@ -40,6 +40,10 @@ _ALONG: dict[Any, int] = {
 }  # fmt: skip
 _CASTS = {aten._to_copy.default, aten.type_as.default}
 _ROUNDS = {aten.round.default, aten.floor.default, aten.ceil.default, aten.trunc.default}
+# Whose arguments may be computed from the batch size: shapes, which are compared with the trace's.
+_SHAPED = {
+    aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.unflatten.int, aten.expand.default,
+}  # fmt: skip
 _SHIFTS: dict[Any, int] = {aten.add.Tensor: 1, aten.add.Scalar: 1, aten.sub.Tensor: -1, aten.sub.Scalar: -1}
 
 
@@ -81,6 +85,7 @@ class Tracks:
         self._batch = str(next(iter(columns)).meta["val"].shape[0])
         self._sources: list[Source] = []
         self._numbers: dict[Source, int] = {}
+        self._sized: set[fx.Node] = set()  # what is computed from the batch size
         self._known: dict[fx.Node, Any] = {n: t for n, t in constants.items() if not t.is_floating_point()}
         for node, places in columns.items():
             one = torch.tensor([self._number(Source(c)) for c in places.flatten().tolist()]).reshape(places.shape)
@@ -106,8 +111,14 @@ class Tracks:
         args: Any
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self._known[n])
         value = node.meta.get("val")
+        number = not isinstance(value, Tensor | tuple | list)
+        sized = any(n in self._sized for n in node.all_input_nodes)
+        if sized and given and not number and node.target not in _SHAPED:
+            return  # in another batch it would be another column, or another code
+        if number or (sized and not given):
+            self._sized.add(node)
         try:
-            if not isinstance(value, Tensor | tuple | list) or (not given and _is_whole(value)):
+            if number or (not given and _is_whole(value)):
                 if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
                     self._known[node] = node.target(*args, **kwargs)  # type: ignore[operator]
                 return

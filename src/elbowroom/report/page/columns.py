@@ -42,9 +42,8 @@ class Gathered:
         good = certs.certified
         room, eps = shares(certs, self.scale), certs.eps.flatten(1)
         measured = room if self.by_share else eps
-        moves = (
-            eps > 0 if certs.stuck is None else (eps > 0) | certs.stuck.flatten(1)
-        )  # what the decision fixes has none
+        # What keeps its value, since none further is proved, has no room.
+        moves = eps > 0 if certs.stuck is None else (eps > 0) | certs.stuck.flatten(1)
         free = moves & measured.isfinite()
         first = torch.where(free, measured, torch.inf).min(1)
         for row, number in enumerate(numbers_of(self.run, part, certs)):

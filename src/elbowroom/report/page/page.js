@@ -206,9 +206,9 @@
     const {height, width, channels, last} = image;
     return (row, column) => Array.from({length: channels}, (_, c) => last ? (row * width + column) * channels + c : (c * height + row) * width + column);
   };
-  // What does not move: "f", held by whoever asked, or "d", by the decision, which would not stay with one value more.
+  // What does not move: "f", held by whoever asked, or "d", since no further value is proved.
   const still = (found, k) => found.flags[k] === "f" || found.flags[k] === "d";
-  const holds = (found, k) => !still(found, k) ? "" : found.flags[k] === "d" ? "fixed by the decision" : "held fixed";
+  const holds = (found, k) => !still(found, k) ? "" : found.flags[k] === "d" ? "no further value proved" : "held fixed";
   const roomOf = (one, found, k) => {
     if (still(found, k)) return 0;
     return found.share && found.share[k] !== null ? found.share[k] : Number(found.extent[k]);
