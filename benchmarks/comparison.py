@@ -1,4 +1,4 @@
-"""Elbowroom beside others, as far as a program can be run.
+"""Elbowroom beside others, as far as a program can be run: the tables of docs/comparison.md.
 
     python benchmarks/comparison.py [authors] [marabou] [edges] [--inputs 10] [--seconds 9] [--shared DIR]
 
