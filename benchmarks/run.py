@@ -80,8 +80,8 @@ def main() -> None:
         summary = summary_of(run)
         size = sum(p.stat().st_size for p in run.folder.rglob("*") if p.is_file())
         print(f"summary read again in {time.process_time() - began:.1f} CPU s, at {resident():.0f} MiB")
-        certified, ratio = summary["status"]["certified"], summary["ratio"]
-        print(f"{size / 2**20:.1f} MiB on disk; {certified} certified, ratio {ratio:.3f}")
+        certified, ratio = summary["status"]["certified"], summary["ratio_of_sizes"]
+        print(f"{size / 2**20:.1f} MiB on disk; {certified} certified, ratio of sizes {ratio:.3f}")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from torch import Tensor
 import elbowroom as er
 from directions import draw_directions, oblique, tables
 from elbowroom.certificates.result import NEEDED, UNDECIDED
-from elbowroom.report.free_map import free_maps
+from elbowroom.report.plot.free_map import free_maps
 from elbowroom.training.adversary import PGD
 from elbowroom.training.sets import as_network, training_data
 from elbowroom.training.train import train

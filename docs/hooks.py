@@ -34,9 +34,15 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     for name, its_page in PAGES.items():
         markdown = markdown.replace(f"(../{name}", f"({its_page}")
     markdown = re.sub(r"\[([^]]+)\]\(\.\./[\w./-]+\.py\)", r"\1", markdown)  # sources are no pages: their name stays
+    markdown = re.sub(r"(?m)^\|.*$", lambda row: _plain_code(row[0]), markdown)
     if COMMANDS in markdown:
         markdown = markdown.replace(COMMANDS, commands())
     return markdown
+
+
+def _plain_code(row: str) -> str:
+    """A table's row without the backslashes that forges want before | in code: here they would be shown."""
+    return re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), row)
 
 
 def commands() -> str:
@@ -70,4 +76,4 @@ def _row(parameter: Any) -> str:
     value = parameter.metavar or parameter.name.upper()
     takes = "" if getattr(parameter, "is_flag", False) else f" `{value}`"
     said = (getattr(parameter, "help", None) or "").replace("|", "\\|")
-    return f"| {(shown + takes).strip().replace('|', chr(92) + '|')} | {said} |"
+    return f"| {(shown + takes).strip()} | {said} |"  # in code, | ends no cell

@@ -112,10 +112,10 @@ def bars(ax: Any, features: int = 7) -> None:
         ax.barh(k, 1, color="#e4e7eb", height=0.5)
         ax.barh(k, (row.high - row.low) / width, left=(row.low - start) / width, color=OWN, height=0.5)
         ax.plot((float(row.value) - start) / width, k, "o", color="#d9772b", markersize=5)
-        ax.text(1.02, k, f"{at_least(row.low, 4)} to {at_most(row.high, 4)}", va="center", fontsize=8)
-    ax.set_yticks(range(len(rows)), [name.replace("_", " ")[:17] for name in rows["feature"]], fontsize=8)
-    ax.set_xticks([0, 1], ["least", "most"], fontsize=8)
-    ax.set_xlim(0, 1.45)
+        ax.text(1.02, k, f"{at_least(row.low, 4)} to {at_most(row.high, 4)}", va="center", fontsize=9)
+    ax.set_yticks(range(len(rows)), [name.replace("_", " ")[:17] for name in rows["feature"]], fontsize=9)
+    ax.set_xticks([0, 1], ["least", "most"], fontsize=9)
+    ax.set_xlim(0, 1.75)
     ax.set_title("a table: the least room first", fontsize=10)
     for side in ("top", "right", "left", "bottom"):
         ax.spines[side].set_visible(False)
@@ -123,8 +123,8 @@ def bars(ax: Any, features: int = 7) -> None:
 
 def overview(folder: Path) -> None:
     """README.md's picture."""
-    figure = pyplot.figure(figsize=(12.5, 3.4), layout="constrained")
-    axes = figure.subplots(1, 4, width_ratios=[3, 2.1, 2.6, 3.6])
+    figure = pyplot.figure(figsize=(10.4, 3.3), layout="constrained")
+    axes = figure.subplots(1, 4, width_ratios=[3, 1.9, 2.4, 3.6])
     plane(axes[0], *of_two())
     digit(axes[1], axes[2])
     bars(axes[3])

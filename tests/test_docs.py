@@ -181,7 +181,17 @@ def test_the_site_asks_for_nothing_elsewhere(site: Path) -> None:
 def test_the_site_has_the_commands_and_the_docstrings(site: Path) -> None:
     commands_page = (site / "reference" / "commands.html").read_text()
     assert "elbowroom certify" in commands_page and "--domain" in commands_page and "<!-- commands" not in commands_page
-    assert "One certificate per input, in the order of" in (site / "reference" / "python.html").read_text()
+    python = (site / "reference" / "python.html").read_text()
+    assert "One certificate per input, in the order of" in python
+    for name in ("certificates.result.Certificates.explain", "report.plot.pictures.Pictures.tolerance"):
+        assert f'id="elbowroom.{name}"' in python  # what is inherited, too
+
+
+def test_tables_of_the_site_show_code_as_it_is(site: Path) -> None:
+    """Forges want a backslash before | in code."""
+    assert "|A|" in (site / "soundness.html").read_text()
+    for page in site.rglob("*.html"):
+        assert not re.findall(r"<td[^>]*>.*?\\\|.*?</td>", page.read_text()), page.name
 
 
 # --- what the package index and others see

@@ -43,7 +43,7 @@ def test_rows_slices_masks_and_lists() -> None:
     assert CERTS[2:7:2].index.tolist() == [2, 4, 6] and len(CERTS[5:2]) == 0
     for mask in (CERTS.certified, CERTS.certified.numpy(), CERTS.certified.tolist()):
         assert CERTS[mask].index.tolist() == [0, 1, 3, 5, 6, 7, 8]
-    for rows in ([8, 0], np.array([8, 0]), torch.tensor([-1, 0])):
+    for rows in ([8, 0], (8, 0), np.array([8, 0]), torch.tensor([-1, 0])):
         assert CERTS[rows].index.tolist() == [8, 0] and torch.equal(CERTS[rows].x[0], CERTS.x[8])
     for one in (CERTS[:1][torch.tensor([True])], CERTS[torch.tensor([0])], CERTS[np.array([0])], CERTS[[0]]):
         assert isinstance(one, er.Certificates) and one.index.tolist() == [0]
@@ -51,11 +51,8 @@ def test_rows_slices_masks_and_lists() -> None:
     assert CERTS[np.int64(3)].number == 3 and CERTS[torch.tensor(3)].number == 3
 
 
-@pytest.mark.parametrize("key", [[True, False], 1.5, "a", None, [0.0], [[0]], True, torch.tensor(True), (1, 2)])
+@pytest.mark.parametrize("key", [[True, False], 1.5, "a", None, [0.0], [[0]], True, torch.tensor(True)])
 def test_what_chooses_nothing_is_refused(key: Any) -> None:
-    if isinstance(key, tuple):
-        assert CERTS[key].index.tolist() == [1, 2]  # as a list of rows
-        return
     with pytest.raises(InputError, match="a row, a slice, a list of rows, or 9 booleans"):
         CERTS[key]
 
@@ -192,7 +189,7 @@ def test_explanations_of_free_features() -> None:
     net = Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double())])
     certs = er.certify(net, [[0.5, 0.3]], domain=(-1, 1), objective="free")
     said = certs.explain()
-    assert "decides class 0 whatever values of their domain 1 feature take" in said.replace("takes", "take")
+    assert "decides class 0 whatever values of their domain 1 feature takes, all at once" in said
     assert "may take any value of its domain: feature 1" in said and "needed" in said and ": feature 0" in said
 
 

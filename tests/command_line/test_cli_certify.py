@@ -118,7 +118,10 @@ def test_regions(given: tuple[Any, ...], tmp_path: Path, region: str) -> None:
 def test_every_setting_has_a_flag() -> None:
     shown = CliRunner().invoke(cli.app, ["certify", "--help"], env={"COLUMNS": "200"}).stdout
     for name in vars(Settings()):
-        flag = {"solver_options": "--solver-option", "units": "--unit", "model": "model", "data": "data"}.get(name)
+        flag = {
+            "solver_options": "--solver-option", "units": "--unit", "features": "--kind", "model": "model",
+            "data": "data",
+        }.get(name)  # fmt: skip
         assert (flag or f"--{name.replace('_', '-')}") in shown, name
 
 

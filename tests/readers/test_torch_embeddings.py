@@ -284,7 +284,7 @@ def test_what_is_not_read_is_refused_by_name(name: str) -> None:
 
 def test_a_module_that_depends_on_its_batch_is_told() -> None:
     module = simple(lambda x: (x[:, 0] * (1 if x.shape[0] > 1 else 0)).long())
-    with pytest.raises((UnsupportedError, InputError)):
+    with pytest.raises(UnsupportedError, match="looks up codes that are computed"):
         read_module(module, (2,))
 
     class Sly(Two):
@@ -378,7 +378,7 @@ def test_a_csv_file_on_the_command_line(tmp_path: Path) -> None:
     assert "taken in the order they stand in" in told.output and "'town' is '4'" in told.output
     good("check", tmp_path / "run")
     shown = good("show", tmp_path / "run", "--index", 2).output
-    assert "age [years]" in shown or "years" in shown
+    assert "years" in next(line for line in shown.splitlines() if line.startswith("age"))
     assert er.load(tmp_path / "run" / "network.elbowroom").about.table.names == ("age", "job", "pay", "town")
 
 

@@ -10,7 +10,7 @@ import torch
 
 import elbowroom as er
 from elbowroom.certificates.result import NEEDED, UNDECIDED, Certificates
-from elbowroom.report import free_map
+from elbowroom.report.plot import free_map
 from elbowroom.runs.one_input import FREE, NEEDS, OPEN, states_of
 from support import mlp
 

@@ -29,6 +29,7 @@ from elbowroom.arguments.values import (
 from elbowroom.errors import InputError
 from elbowroom.network.decimals import is_multiple
 from elbowroom.network.levels import is_strange, levels_of
+from elbowroom.network.names import counted
 from elbowroom.network.table import Code, Column, Level, Table, key_of
 
 # What stands in a file of text for a missing value: pandas and Arrow both read these so.
@@ -86,13 +87,13 @@ class Told:
             if self.filled.get(k):
                 taken = "the category of its own" if column.missing is None else shown(column.missing)
                 found.append(
-                    f"the value of {column.name!r} is missing in {_rows(self.filled[k])}, for which the model takes "
-                    f"{taken}"
+                    f"the value of {column.name!r} is missing in {counted(self.filled[k], 'row')}, for which the model "
+                    f"takes {taken}"
                 )
             if self.strange.get(k):
                 found.append(
-                    f"the value of {column.name!r} is none of its levels in {_rows(self.strange[k])} (the first: "
-                    f"{self.examples[k]}), which the model takes all alike"
+                    f"the value of {column.name!r} is none of its levels in {counted(self.strange[k], 'row')} (the "
+                    f"first: {self.examples[k]}), which the model takes all alike"
                 )
         return tuple(found)
 
@@ -348,10 +349,6 @@ def _fault(column: Column, found: _Found, row: int) -> str:
     told = ", ".join(map(shown, levels[:_LEVELS_SHOWN]))
     more = f" and {len(levels) - _LEVELS_SHOWN} more" if len(levels) > _LEVELS_SHOWN else ""
     return f"{column.name!r} is {shown(value)}, which is none of its levels {told}{more}"
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"
 
 
 __all__ = ["MISSING", "Encoded", "Told", "decode", "encode", "stranger"]

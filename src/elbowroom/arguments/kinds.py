@@ -20,7 +20,8 @@ from elbowroom.arguments.features import feature_titles
 from elbowroom.arguments.names import few, nearest_of, printable
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
-from elbowroom.network.table import KINDS, MOST_DECIMALS, Code, Column, Level, Table, key_of
+from elbowroom.network.kinds import KINDS
+from elbowroom.network.table import MOST_DECIMALS, Code, Column, Level, Table, key_of
 
 _NAMES = tuple(kind for kind in KINDS if kind)
 # What may be said of each kind, and which is meant where none is named.

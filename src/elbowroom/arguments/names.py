@@ -28,11 +28,6 @@ def few(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:_SHOWN])) + more
 
 
-def counted(count: int, word: str) -> str:
-    """A number of things, in words: "1 input", "1,200 inputs"."""
-    return f"{count:,} {word}{'s' * (count != 1)}"
-
-
 # --- given to a model
 
 
@@ -142,7 +137,6 @@ def nearest_of(name: str, spare: Sequence[str]) -> str:
 __all__ = [
     "Names",
     "class_names",
-    "counted",
     "feature_names",
     "few",
     "left_out_of",

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from elbowroom.certificates.schema import declared, taken
 from elbowroom.errors import InputError
+from elbowroom.network.names import counted, printable
 
 if TYPE_CHECKING:
     from elbowroom.certificates.result import Certificates
@@ -66,7 +67,7 @@ class Views:
         if row is None:
             return _chosen(self, _rows(key, len(self)))
         if not -len(self) <= row < len(self):
-            raise IndexError(f"there is no row {row}: these are certificates of {_inputs(len(self))}")
+            raise IndexError(f"there is no row {row}: these are certificates of {counted(len(self), 'input')}")
         return Certificate(_chosen(self, [row % len(self)]))
 
     def __iter__(self) -> Iterator[Certificate]:
@@ -140,7 +141,7 @@ class Views:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {s}" for s, n in Counter(self.status).most_common())
-        text = f"Certificates({_inputs(len(self))}: {counts or 'none'}"
+        text = f"Certificates({counted(len(self), 'input')}: {counts or 'none'}"
         good = self.certified
         if bool(good.any()) and self.kept is not None:
             free = (self.eps[good] > 0).flatten(1).sum(1).double().mean()
@@ -277,16 +278,12 @@ def _rows(key: Any, count: int) -> list[int]:
     rows = given.tolist()
     beyond = [row for row in rows if not -count <= row < count]
     if beyond:
-        raise IndexError(f"there is no row {beyond[0]}: these are certificates of {_inputs(count)}")
+        raise IndexError(f"there is no row {beyond[0]}: these are certificates of {counted(count, 'input')}")
     return [row % count for row in rows]
 
 
-def _inputs(count: int) -> str:
-    return f"{count} input{'s' * (count != 1)}"
-
-
 def _short(text: str) -> str:
-    text = text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    text = printable(text)
     return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
 
 

@@ -79,7 +79,7 @@ def certify(
     """The largest region that is found and proved around each input.
 
     `frozen`, `importance`, `max_eps` and the ends of `domain` may be one number, or one per channel (the first axis),
-    per feature, or per feature and input; or a mapping from names of features (columns) to numbers, for some of them.
+    per feature, or per feature and input; or, for some of them, a mapping from names or numbers of features (columns).
 
     Args:
         net: The network, see `load`; or a model that `load` reads as it is (of a torch module, the shape of an input is
@@ -102,11 +102,11 @@ def certify(
             Of a symmetric box that no domain cuts the latter is the uniform region. Or "free": as many features as
             possible that may take any value of their domain, which is finite, while the others stay at the input; see
             `Certificates.kept`.
-        domain: (lowest, highest) valid input, numbers or arrays, or a mapping to such pairs from names or numbers of
-            features; "observed": between the least and the largest value of each feature in `x`. Boxes are cut to it.
+        domain: (lowest, highest) valid input; or a mapping to such pairs; or "observed": between the least and the
+            largest value of each feature in `x`. Boxes are cut to it.
         frozen: Features that must not move (directions, for `Oblique` with a basis), as booleans, names or numbers.
             Categories of a table never do so: frozen, they keep the input's level; else their sets of levels grow.
-        importance: Positive weights of log eps; as for `max_eps`, also a mapping from names or numbers of features.
+        importance: Positive weights of log eps.
         max_eps: The largest extent per feature; default, the domain; else of a table with 10 rows or more the width of
             the range that each feature has in it; else 1000 uniform radii.
         delta: By how much margins must exceed zero; by default it is enough that they are proved to.
@@ -133,8 +133,9 @@ def certify(
         progress: Whether to show on stderr how far the work is, and how long it will take; by default on a terminal
             and in a notebook, where it takes longer than a moment.
         features: What features are, by their names: "number", "whole number", "ordered levels", "category", "yes/no",
-            "fixed", or a mapping with unit, decimals, domain, levels, codes, columns; see docs/tables.md. Of others the
-            types of a frame's columns say it, and a warning says so. `certs.network` carries it.
+            "fixed", or a mapping with kind, unit, decimals, domain, levels, codes, columns, dropped, unknown; see
+            docs/tables.md. Of all others the types of a frame's columns say it, in a warning. `certs.network` carries
+            it. (Names of features that have none are for `load`.)
 
     Returns:
         One certificate per input, in the order of `x`; an input without a region says why in `status` and `message`.

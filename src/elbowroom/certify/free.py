@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elbowroom.arguments.names import counted
 from elbowroom.certificates.result import FIXED, NEEDED, UNDECIDED
 from elbowroom.certify.reach import Quarry
 from elbowroom.claim.specification import Specification
@@ -21,6 +20,7 @@ from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Trees
 from elbowroom.claim.tree_bytes import as_words, pack
 from elbowroom.network.graph import Network
+from elbowroom.network.names import counted
 from elbowroom.search.attack import pgd
 from elbowroom.search.branching.enlarge import Effort, Fits
 from elbowroom.search.find import Inputs

@@ -14,6 +14,7 @@ from elbowroom.arguments.axes import keeps_axes
 from elbowroom.arguments.names import places
 from elbowroom.errors import InputError
 from elbowroom.files import digest
+from elbowroom.network.names import counted
 
 Shape = tuple[int, ...]
 
@@ -121,11 +122,6 @@ class Picked:
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         return self.load(indices).reshape(len(indices), -1)[:, list(self.order)]
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number of things, for people: 1 input, 2 inputs."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def whole_numbers(given: Any, name: str) -> np.ndarray:

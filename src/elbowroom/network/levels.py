@@ -14,22 +14,17 @@ NOTHING = "missing"  # a value that is missing, as a level of its own
 
 def levels_of(column: Column, code: Sequence[float] | np.ndarray) -> list[Level]:
     """The levels that have this code, also where it was rounded to float32."""
-    return [level for level, own in zip(column.levels or (), _alike(column, code)) if own]
+    return [level for level, own in zip(column.levels or (), alike(column, code)) if own]
 
 
 def is_strange(column: Column, code: Sequence[float] | np.ndarray) -> bool:
     """Whether values that are none of the levels have this code."""
-    return column.unknown is not None and _alike(column, code)[-1]
+    return column.unknown is not None and alike(column, code)[-1]
 
 
 def words(column: Column, code: Sequence[float] | np.ndarray) -> str:
     """What a code stands for, for people: a level, or all that have this code."""
-    return listed(named(column, _alike(column, code)), " or ") or "?"
-
-
-def alike(column: Column, code: Sequence[float] | np.ndarray) -> list[bool]:
-    """Which levels, and last values that are none of them where the model has a code for these, have this code."""
-    return _alike(column, code)
+    return listed(named(column, alike(column, code)), " or ") or "?"
 
 
 def named(column: Column, chosen: Sequence[bool]) -> list[str]:
@@ -56,7 +51,7 @@ def _text(column: Column, level: Level) -> str:
     return str(int(level)) if isinstance(level, float) and level.is_integer() and abs(level) < 1e15 else str(level)
 
 
-def _alike(column: Column, code: Sequence[float] | np.ndarray) -> list[bool]:
+def alike(column: Column, code: Sequence[float] | np.ndarray) -> list[bool]:
     """Which levels, and last values that are none of them, have this code; only where it is of none at all, those of
     which it is the code rounded to float32: two may be alike there that are not."""
     known = np.array([*column.codes, *(() if column.unknown is None else (column.unknown,))], dtype=np.float64)

@@ -12,17 +12,16 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from elbowroom.errors import InputError
+from elbowroom.network.kinds import KINDS, Kind
 
 Level = str | float | bool | None  # of a category; None: a missing value that counts as one of its own
 Code = tuple[float, ...]
-Kind = Literal["", "number", "whole number", "ordered levels", "category", "yes/no", "fixed"]  # "": nobody said
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
 MOST_DECIMALS = 15
 
 
@@ -214,4 +213,4 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float | np.floating) and math.isnan(value)
 
 
-__all__ = ["KINDS", "MOST_DECIMALS", "Code", "Column", "Kind", "Level", "Table", "key_of", "kind_of"]
+__all__ = ["MOST_DECIMALS", "Code", "Column", "Level", "Table", "key_of", "kind_of"]

@@ -84,6 +84,10 @@ def load(
     first axis; your last one, where the model takes channels first and you have them last) or arrays that broadcast to
     `input_shape`, rounded to the type of the model's parameters (float32 for all but float64 models).
 
+    Columns of a module's inputs that an `Embedding` looks up are codes of categories: the network then takes rows of a
+    table (`network.about.table`), and so it does where a module takes several tensors. Inputs are given as the module
+    takes them: rows of its columns, or a tuple or mapping of its tensors.
+
     Args:
         model: A `torch.nn.Module`, read in eval mode and left as it is; a fitted scikit-learn model (linear, or a
             perceptron), alone or at the end of a pipeline of scalers, encoders and the like; a `Network`; or the path
@@ -105,21 +109,17 @@ def load(
             is) for a `Network` and its file, and classification for all others. A classifier with one output, a logit
             or a probability, becomes one with two classes; a softmax at the end is left off, since it does not change
             which output is largest. Such changes are named in `network.about.notes`.
-        features: Names of the inputs, flat, in your order, for tables and pictures: data with names are matched by
-            them. A model that has names itself keeps them, and refuses others; a mapping {its name: yours} renames
-            some. Or kinds: a mapping from names to what features are, such as "whole number", "yes/no", "fixed" or
-            {"kind": "category", "columns": ["job_a", "job_b"]}; see docs/tables.md. A mapping that names a kind
-            anywhere is one of kinds.
+        features: A list: names of the inputs, flat, in your order, for tables and pictures; data with names are matched
+            by them. A model that has names itself keeps them, and refuses others; a mapping {its name: yours} renames
+            some. Or declarations: a mapping from names to what features are, such as {"age": "whole number", "job":
+            {"kind": "category", "columns": ["job_a", "job_b"]}}; see `certify` and docs/tables.md. A mapping that
+            names a kind anywhere is one of declarations; for both, load the names and give `certify` the kinds.
         classes: Names, in the order of the model's outputs; by default those that the model has itself.
         units: Of features that are numbers, by their names, such as {"age": "years"}: for tables and pictures.
         threshold: Of a classifier with two classes that gives probabilities: decide the second one where its
             probability is at least this, instead of 1/2.
         trust_pickle: Read also files that run code when they are read (`.pt`, `.pth`, `.pkl`, `.joblib`): only from
             people you trust.
-
-    Columns of a module's inputs that an `Embedding` looks up are codes of categories: the network then takes rows of a
-    table (`network.about.table`), and so it does where a module takes several tensors. Inputs are given as the module
-    takes them: rows of its columns, or a tuple or mapping of its tensors.
 
     Returns:
         The network, compared with the model at a few inputs.

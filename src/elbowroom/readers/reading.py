@@ -10,6 +10,8 @@ from torch import Tensor
 
 from elbowroom.network.operations import Operation, Shape
 
+_MOST_CODES = 1024
+
 
 def left_off(what: str) -> str:
     """A note. In floating point a softmax may make equal numbers of different ones; the logits are what is claimed."""
@@ -53,6 +55,12 @@ def refuse(reason: str) -> NoReturn:
     raise RefusalError(reason)
 
 
+def refuse_many_codes(count: int) -> None:
+    """Refuses a column of more codes than are written out, an entry for each."""
+    if count > _MOST_CODES:
+        refuse(f"has {count:,} rows for the codes of a column, and at most {_MOST_CODES:,} are read")
+
+
 def is_half(kind: torch.dtype) -> bool:
     """Whether this is a floating-point type that float32 holds and that is not float32."""
     return kind.is_floating_point and kind.itemsize < 4
@@ -94,5 +102,6 @@ __all__ = [
     "is_half",
     "left_off",
     "refuse",
+    "refuse_many_codes",
     "rounds_to",
 ]

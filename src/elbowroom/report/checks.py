@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elbowroom.arguments.names import counted
+from elbowroom.network.names import counted
 from elbowroom.report.digits import at_most
 from elbowroom.report.flags import as_flags
 from elbowroom.runs.check import Outcome

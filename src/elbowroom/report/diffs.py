@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from elbowroom.arguments.names import counted
 from elbowroom.network.levels import listed
+from elbowroom.network.names import counted, printable
 from elbowroom.report.digits import at_most
 from elbowroom.report.flags import as_flags
-from elbowroom.report.runs import printable
 from elbowroom.runs.settings import FLAGS
 
 _ROWS, _FEATURES = 10, 5

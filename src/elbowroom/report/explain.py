@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from elbowroom.arguments.names import counted
 from elbowroom.certificates.frame import CAPPED, IMPUTED, STUCK
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
 from elbowroom.network.levels import listed
+from elbowroom.network.names import counted, printable
 from elbowroom.report.digits import around, at_least, at_most, moved, near
-from elbowroom.report.runs import printable
 from elbowroom.runs.one_input import FREE, NEEDS, OPEN, input_of
 from elbowroom.runs.summary import HALF_WIDTH
 
@@ -140,10 +139,10 @@ def _range(f: dict[str, Any]) -> str:
         text += "; it ends at a limit that was set"
     if IMPUTED in f["note"]:
         text += "; the value was missing, this is what the model takes for it"
-    seen = [(f"at {at_most(f['seen_lower'])}", f.get("seen_lower"))] if f.get("seen_lower") is not None else []
-    seen += [(f"at {at_least(f['seen_upper'])}", f.get("seen_upper"))] if f.get("seen_upper") is not None else []
+    seen = [f"at {at_most(f['seen_lower'])}"] if f.get("seen_lower") is not None else []
+    seen += [f"at {at_least(f['seen_upper'])}"] if f.get("seen_upper") is not None else []
     if seen:
-        text += f"; counterexample seen {' and '.join(words for words, _ in seen)}"
+        text += f"; counterexample seen {' and '.join(seen)}"
     return text
 
 

@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from elbowroom.arguments.features import feature_titles
-from elbowroom.arguments.names import counted
 from elbowroom.certificates.result import Certificates
 from elbowroom.network.levels import listed
-from elbowroom.network.names import class_title
+from elbowroom.network.names import class_title, counted, printable
 from elbowroom.report.digits import around, at_most, near
 from elbowroom.report.explain import one_of, what_stays
-from elbowroom.report.runs import printable
 
 _ROWS, _FAILED, _FEATURES, _LONGEST = 8, 4, 12, 160
 _NUMBER = ' style="text-align:right"'

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Protocol
 
-from elbowroom.arguments.names import counted
 from elbowroom.machine.meter import Meter
+from elbowroom.network.names import counted
 from elbowroom.report.flags import as_flags
 from elbowroom.runs.runner import Start
 from elbowroom.runs.settings import FLAGS

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from elbowroom.arguments.names import counted
 from elbowroom.network.graph import Network
+from elbowroom.network.names import counted, printable
 from elbowroom.questions.alone import ANSWERED, Alone
 from elbowroom.questions.boxes import VERDICTS
 from elbowroom.questions.needed import Accuracy
 from elbowroom.questions.safe import Safety
 from elbowroom.report.digits import at_least, at_most, between, near
-from elbowroom.report.runs import printable
 from elbowroom.runs.asking import Question
 
 _SHOWN = 10  # inputs that are named

@@ -10,9 +10,9 @@ import math
 import time
 from typing import Any
 
-from elbowroom.arguments.names import counted
 from elbowroom.certificates.frame import IMPUTED, STUCK
 from elbowroom.machine.meter import in_words
+from elbowroom.network.names import counted, printable
 from elbowroom.report.digits import around, at_least, at_most, half_width, moved, near
 from elbowroom.report.flags import as_flags
 from elbowroom.runs.one_input import FREE, NEEDS, OPEN
@@ -279,11 +279,6 @@ def _seen(feature: dict[str, Any]) -> tuple[str, str]:
     """The nearest values beyond a feature's range at which a counterexample was found, rounded away from it."""
     below, above = feature["seen_lower"], feature["seen_upper"]
     return "-" if below is None else at_most(below), "-" if above is None else at_least(above)
-
-
-def printable(text: str) -> str:
-    """Without control characters: names and messages may come from files."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _size(value: float | None) -> str:

@@ -11,10 +11,11 @@ import dataclasses
 import numpy as np
 
 from elbowroom.arguments.names import Names, class_names, feature_names, few
-from elbowroom.data.dataset import Dataset, counted
+from elbowroom.data.dataset import Dataset
 from elbowroom.data.selection import class_numbers
 from elbowroom.errors import InputError
 from elbowroom.network.graph import About, Network
+from elbowroom.network.names import counted
 from elbowroom.runs.settings import Settings
 
 _WITHOUT = "`predicted=True` goes without labels"

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from elbowroom.arguments.features import feature_titles
-from elbowroom.arguments.names import counted
 from elbowroom.certificates.frame import STUCK, levels_allowed, notes_of
 from elbowroom.certificates.result import FIXED, NEEDED, UNDECIDED, Certificates
 from elbowroom.certificates.store import Run
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.network.levels import words
+from elbowroom.network.names import counted
 from elbowroom.network.table import Column, Table, kind_of
 from elbowroom.runs.summary import HALF_WIDTH, extent_of
 

@@ -16,7 +16,7 @@ import torch
 
 from elbowroom.arguments.accuracy import Accuracy
 from elbowroom.arguments.axes import channels_of
-from elbowroom.arguments.names import counted, printable
+from elbowroom.arguments.names import printable
 from elbowroom.certificates.header import Plan
 from elbowroom.certificates.lock import locked
 from elbowroom.certificates.result import Certificates
@@ -25,6 +25,7 @@ from elbowroom.data.dataset import Dataset
 from elbowroom.data.selection import select
 from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network.graph import Network
+from elbowroom.network.names import counted
 from elbowroom.network.operations import Conv, Linear
 from elbowroom.network.table_file import written_table
 from elbowroom.runs.directions import with_directions

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from elbowroom.arguments.names import counted
 from elbowroom.certificates.header import Plan
 from elbowroom.certificates.result import NEEDED, STATUSES, UNDECIDED, Certificates, norm_of
 from elbowroom.certificates.store import Run
+from elbowroom.network.names import counted
 from elbowroom.runs.origin import origin_lines
 from elbowroom.runs.stored import stored_settings
 from elbowroom.runs.values import ALL

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from elbowroom.network.table import KINDS
+from elbowroom.network.kinds import KINDS
 
 ALL = "*"  # in tables of features: every feature that is not named
 FROM_DATA = "data"  # a domain: the data set's own

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elbowroom.errors import InputError
-from elbowroom.readers.onnx.file import checked_size, first_line, widened
+from elbowroom.readers.onnx.file import checked_size, widened
 from elbowroom.readers.onnx.step import Step
-from elbowroom.readers.reading import refuse
+from elbowroom.readers.reading import first_line, refuse
 
 if TYPE_CHECKING:
     from onnx import NodeProto

@@ -14,6 +14,7 @@ import numpy as np
 
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.file import LARGEST
+from elbowroom.readers.reading import first_line
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -116,10 +117,6 @@ def _written_out(model: ModelProto, path: Path) -> ModelProto:
         return inliner.inline_local_functions(model)
     except (ImportError, ValueError, RuntimeError) as error:
         raise UnsupportedError(f"{path} defines functions that cannot be written out: {first_line(error)}") from None
-
-
-def first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def read_tensor(tensor: TensorProto, folder: Path) -> np.ndarray:

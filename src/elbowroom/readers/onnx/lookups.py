@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elbowroom.readers.flow import Coding
-from elbowroom.readers.reading import refuse
+from elbowroom.readers.reading import refuse_many_codes
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-_MOST = 1024  # codes of one column, which are written out
 _WHOLE = (6, 7)  # int32 and int64, by ONNX's numbers
 
 
@@ -36,7 +35,7 @@ class Lookups:
     def looked_up(self, node: NodeProto) -> np.ndarray | None:
         """The numbers of the columns whose codes a node looks up, `*shape` without the batch axis; None where it looks
         up nothing, or something else."""
-        if node.op_type != "Gather" or node.domain or _attribute(node, "axis", 0) != 0:
+        if node.op_type != "Gather" or node.domain or attribute(node, "axis", 0) != 0:
             return None
         rows = self.constant(node.input[0])
         if rows is None or rows.ndim != 2 or rows.dtype.kind != "f" or self.constant(node.input[1]) is not None:
@@ -54,7 +53,7 @@ class Lookups:
         match node.op_type:
             case "Identity":
                 return given
-            case "Cast" if _attribute(node, "to", 0) in _WHOLE:
+            case "Cast" if attribute(node, "to", 0) in _WHOLE:
                 return given
             case "Gather":
                 return self._taken(node, given)
@@ -65,13 +64,13 @@ class Lookups:
         return None
 
     def _taken(self, node: NodeProto, given: np.ndarray) -> np.ndarray | None:
-        axis, places = _axis(_attribute(node, "axis", 0), given.ndim), self.constant(node.input[1])
+        axis, places = _axis(attribute(node, "axis", 0), given.ndim), self.constant(node.input[1])
         if places is None or axis < 0 or not (np.abs(places * 2 + 1) <= 2 * given.shape[axis]).all():
             return None
         return np.take(given, places, axis=axis)
 
     def _sliced(self, node: NodeProto, given: np.ndarray) -> np.ndarray | None:
-        found = [_attribute(node, name) for name in ("starts", "ends", "axes")]
+        found = [attribute(node, name) for name in ("starts", "ends", "axes")]
         if len(node.input) > 1:  # attributes until opset 10
             found = [self.constant(name) if name else None for name in (*node.input[1:], "", "")][:4]
         starts, ends, axes, steps = (*found, None)[:4]
@@ -91,7 +90,7 @@ class Lookups:
         return given if given.size else None
 
     def _reshaped(self, node: NodeProto, given: np.ndarray) -> np.ndarray | None:
-        axes = _attribute(node, "axes") if len(node.input) < 2 else self.constant(node.input[1])
+        axes = attribute(node, "axes") if len(node.input) < 2 else self.constant(node.input[1])
         if axes is None or len(axes) != 1:
             return None
         adds = node.op_type == "Unsqueeze"
@@ -108,16 +107,16 @@ def _axis(dim: int, rank: int) -> int:
 
 def coding_of(rows: int) -> Coding:
     """Codes from 0 on, an entry for each."""
-    if rows > _MOST:
-        refuse(f"has {rows:,} rows for the codes of a column, and at most {_MOST:,} are read")
+    refuse_many_codes(rows)
     levels = tuple(float(level) for level in range(rows))
     return Coding(levels, tuple(tuple(row) for row in np.eye(rows).tolist()), None, levels)
 
 
-def _attribute(node: NodeProto, name: str, default: Any = None) -> Any:
+def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
+    """Of a node, by its name."""
     from onnx.helper import get_attribute_value
 
     return next((get_attribute_value(a) for a in node.attribute if a.name == name), default)
 
 
-__all__ = ["Lookups", "coding_of"]
+__all__ = ["Lookups", "attribute", "coding_of"]

@@ -22,14 +22,14 @@ from elbowroom.readers.onnx import constants as constants
 from elbowroom.readers.onnx.comparison import Comparison
 from elbowroom.readers.onnx.composites import settle
 from elbowroom.readers.onnx.ends import Outputs, described, input_shape
-from elbowroom.readers.onnx.file import FLOATS, INTEGERS, first_line, read_model, read_tensor, type_name, with_data
+from elbowroom.readers.onnx.file import FLOATS, INTEGERS, read_model, read_tensor, type_name, with_data
 from elbowroom.readers.onnx.guard import Pair
 from elbowroom.readers.onnx.operators import AFTER_CUT, HANDLERS, ML, REASONS, TAKES_FORMULA, TAKES_WHOLE
 from elbowroom.readers.onnx.originals import as_it_was
 from elbowroom.readers.onnx.step import Builder, Lost, LostError, Place, Step, Value, inner
 from elbowroom.readers.onnx.tables import plain_model
 from elbowroom.readers.onnx.types import Types, result_shapes
-from elbowroom.readers.reading import RefusalError, Unknown, left_off, refuse
+from elbowroom.readers.reading import RefusalError, Unknown, first_line, left_off, refuse
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto

@@ -13,9 +13,9 @@ from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.network.graph import Network, Source
 from elbowroom.readers import compare
 from elbowroom.readers.onnx.ends import Outputs, dims_of
-from elbowroom.readers.onnx.file import FLOATS, first_line, type_name
+from elbowroom.readers.onnx.file import FLOATS, type_name
 from elbowroom.readers.onnx.tables import Plain
-from elbowroom.readers.reading import left_off
+from elbowroom.readers.reading import first_line, left_off
 from elbowroom.readers.rows import Rows, has_levels, tried
 from elbowroom.readers.two_classes import two_classes
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from elbowroom.errors import UnsupportedError
-from elbowroom.readers.onnx.file import first_line, type_name
+from elbowroom.readers.onnx.file import type_name
 from elbowroom.readers.onnx.guard import CannotRunError, NotComparableError, Pair, distance, largest, mixes, rows_of
 from elbowroom.readers.onnx.step import Place, Value
+from elbowroom.readers.reading import first_line
 from elbowroom.readers.rounding import LOSSES, Rounding
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from elbowroom.readers.flow import NOTHING, Coding, Plan, Raw, level_of, refuse_
 from elbowroom.readers.onnx.ends import Outputs, described, dims_of
 from elbowroom.readers.onnx.file import FLOATS, INTEGERS, checked_size, read_tensor, type_name
 from elbowroom.readers.onnx.linear import Classifier, linear_classifier, linear_regressor
-from elbowroom.readers.onnx.lookups import Lookups, coding_of
+from elbowroom.readers.onnx.lookups import Lookups, attribute, coding_of
 from elbowroom.readers.onnx.step import Place
 from elbowroom.readers.reading import RefusalError, refuse
 
@@ -84,7 +84,7 @@ class _Constants:
     def __init__(self, graph: Any, folder: Path) -> None:
         self.folder, self.held = folder, {t.name: t for t in graph.initializer}
         for node in graph.node:
-            if node.op_type == "Constant" and not node.domain and (value := _attribute(node, "value")) is not None:
+            if node.op_type == "Constant" and not node.domain and (value := attribute(node, "value")) is not None:
                 self.held[node.output[0]] = value
 
     def get(self, name: str) -> np.ndarray | None:
@@ -207,22 +207,22 @@ class _Writing:
         match node.op_type:
             case "Identity":
                 moved = first
-            case "Concat" if all(items is not None for items in raw) and _attribute(node, "axis") in (1, -1):
+            case "Concat" if all(items is not None for items in raw) and attribute(node, "axis") in (1, -1):
                 moved = [item for items in raw for item in items or ()]
-            case "Gather" if _attribute(node, "axis", 0) in (1, -1):
+            case "Gather" if attribute(node, "axis", 0) in (1, -1):
                 moved = self._chosen(node, first)
             case "Slice" if (places := self.lookups.of(node.output[0])) is not None and places.ndim == 1:
                 moved = [next(item for item in first if item.raw.column == place) for place in places.tolist()]
             case "FeatureVectorizer" if all(items is not None for items in raw):
                 moved = [_Item(item.raw, _FLOAT) for items in raw for item in items or () if item.kind != _STRING]
-                if len(moved) != sum(_attribute(node, "inputdimensions", ())):
+                if len(moved) != sum(attribute(node, "inputdimensions", ())):
                     moved = None
             case "ArrayFeatureExtractor":
                 moved = self._chosen(node, first)
             case "Reshape" if self._constant(node.input[1]).tolist() in ([-1, len(first)], [0, len(first)]):
                 moved = first
             case "Cast":
-                to = _attribute(node, "to", 0)
+                to = attribute(node, "to", 0)
                 if all(item.kind in (*INTEGERS, _BOOL) for item in first) and to in (_FLOAT, _DOUBLE, *INTEGERS[-4:]):
                     moved = [_Item(item.raw, to if to in FLOATS else item.kind) for item in first]
         if moved is not None:
@@ -244,11 +244,11 @@ class _Writing:
 
     def _imputer(self, node: NodeProto, items: list[_Item] | None) -> None:
         """What stands for missing values of columns; of numbers that were computed none may be missing."""
-        if _attribute(node, "replaced_value_int64") is not None and not _attribute(node, "imputed_value_floats"):
+        if attribute(node, "replaced_value_int64") is not None and not attribute(node, "imputed_value_floats"):
             refuse("fills in for a whole number, which is a value like any other here: only NaN can be missing")
-        if not math.isnan(_attribute(node, "replaced_value_float", 0.0)):
+        if not math.isnan(attribute(node, "replaced_value_float", 0.0)):
             refuse("fills in for a number, which is a value like any other here: only NaN can be missing")
-        fills = [float(v) for v in _attribute(node, "imputed_value_floats", ())]
+        fills = [float(v) for v in attribute(node, "imputed_value_floats", ())]
         if items is None:
             from onnx import helper
 
@@ -353,7 +353,7 @@ class _Writing:
 
 
 def _one_hot(node: NodeProto) -> Coding:
-    texts, numbers = _attribute(node, "cats_strings"), _attribute(node, "cats_int64s")
+    texts, numbers = attribute(node, "cats_strings"), attribute(node, "cats_int64s")
     if texts and numbers:
         refuse("has categories that are texts and others that are numbers")
     levels = tuple(level_of(_text(v) if texts else int(v)) for v in texts or numbers or ())
@@ -361,20 +361,20 @@ def _one_hot(node: NodeProto) -> Coding:
         refuse("has no categories")
     refuse_many(len(levels), len(levels))
     codes = tuple(tuple(float(j == k) for j in range(len(levels))) for k in range(len(levels)))
-    unknown = (0.0,) * len(levels) if _attribute(node, "zeros", 1) else None
+    unknown = (0.0,) * len(levels) if attribute(node, "zeros", 1) else None
     return Coding(levels, codes, unknown, levels)
 
 
 def _labels(node: NodeProto) -> Coding:
-    texts, numbers = _attribute(node, "keys_strings"), _attribute(node, "keys_int64s")
-    values = _attribute(node, "values_int64s") or _attribute(node, "values_floats")
-    whole = _attribute(node, "values_int64s") is not None
+    texts, numbers = attribute(node, "keys_strings"), attribute(node, "keys_int64s")
+    values = attribute(node, "values_int64s") or attribute(node, "values_floats")
+    whole = attribute(node, "values_int64s") is not None
     if texts and numbers:
         refuse("has categories that are texts and others that are numbers")
     levels = tuple(level_of(_text(v) if texts else int(v)) for v in texts or numbers or ())
     if not levels or values is None or len(values) != len(levels):
         refuse("maps something else than texts or whole numbers to numbers")
-    other = _attribute(node, "default_int64", -1) if whole else _attribute(node, "default_float", -0.0)
+    other = attribute(node, "default_int64", -1) if whole else attribute(node, "default_float", -0.0)
     if not all(math.isfinite(float(v)) for v in (*values, other)):
         refuse("has codes that are not finite")
     return Coding(levels, tuple((float(v),) for v in values), (float(other),), levels)
@@ -385,12 +385,6 @@ def _text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return refuse("has a category that is no text")
-
-
-def _attribute(node: NodeProto, name: str, default: Any = None) -> Any:
-    from onnx.helper import get_attribute_value
-
-    return next((get_attribute_value(a) for a in node.attribute if a.name == name), default)
 
 
 __all__ = ["Plain", "plain_model"]

@@ -35,9 +35,10 @@ from elbowroom.readers.torch.modules import trace
 from elbowroom.readers.torch.saved import DAMAGE, Call, RoomError, SavedProgram
 from elbowroom.readers.torch.takes import Takes
 from elbowroom.readers.torch.trace import WITHOUT_BOUND
+from elbowroom.readers.torch.tracks import LOOKUPS
 
 SCHEMA = 8  # the major version of the JSON schema that torch 2.6 and later write
-LOOKUPS = ("torch.ops.aten.embedding.default", "torch.ops.aten.one_hot.default")
+_LOOKUPS = tuple(f"torch.ops.{operation}" for operation in LOOKUPS)  # as files name them
 _STRIDED = 7  # its number for a plain tensor
 
 
@@ -113,7 +114,7 @@ class _Reader:
 
     def _takes(self, given: list[str], graph: dict[str, Any]) -> tuple[Takes, int | None]:
         """How the program takes its inputs, and the only batch size that it is for, if any."""
-        codes = any(node["target"] in LOOKUPS for node in graph["nodes"])
+        codes = any(node["target"] in _LOOKUPS for node in graph["nodes"])
         if not given or (len(given) != 1 and not codes):
             raise InputError(
                 f"{self.path} takes {len(given)} inputs ({', '.join(given)}); export one that takes one tensor"

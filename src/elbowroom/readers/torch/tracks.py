@@ -16,12 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from elbowroom.readers.reading import RefusalError, refuse
+from elbowroom.readers.reading import RefusalError, refuse, refuse_many_codes
 
 aten = torch.ops.aten
 
 LOOKUPS = (aten.embedding.default, aten.one_hot.default)
-MOST_LEVELS = 1024  # of one column: codes are written out, one for each level
 _FAR = 1 << 40  # between the numbers of the two inputs
 _MOVES = {
     aten.clone.default, aten.alias.default, aten.detach.default, aten.contiguous.default, aten.view.default,
@@ -187,8 +186,7 @@ class Tracks:
             low, high = found[source.column] = max(low, before[0]), min(high, before[1])
             if low > high:
                 refuse("has no row for any code of a column that another lookup has one for")
-            if high - low >= MOST_LEVELS:
-                refuse(f"has {high - low + 1:,} rows for the codes of a column, and at most {MOST_LEVELS:,} are read")
+            refuse_many_codes(high - low + 1)
         self.levels = found
 
 
@@ -229,4 +227,4 @@ def _counts(value: Any) -> bool:
     return _is_whole(value) and value.dtype != torch.bool  # of which a sum is something else
 
 
-__all__ = ["LOOKUPS", "MOST_LEVELS", "Source", "Tracks"]
+__all__ = ["LOOKUPS", "Source", "Tracks"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from elbowroom.arguments.names import counted
 from elbowroom.certificates.store import NETWORK, Run
+from elbowroom.network.names import counted
 from elbowroom.report.digits import at_least, at_most, near
 from elbowroom.report.page.words import claim_in_words, room_in_percent
 from elbowroom.runs.settings import OPTIONS

@@ -7,8 +7,8 @@ from typing import Any
 
 from elbowroom.certificates.frame import STUCK
 from elbowroom.certificates.result import STATUSES
+from elbowroom.network.names import printable
 from elbowroom.report.digits import at_least, at_most, between, half_width, near
-from elbowroom.report.runs import printable
 
 _between = functools.lru_cache(1 << 16)(between)  # pixels repeat
 _near = functools.lru_cache(1 << 16)(near)

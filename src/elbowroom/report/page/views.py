@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from elbowroom.arguments.names import counted
 from elbowroom.machine.meter import in_words
+from elbowroom.network.names import counted
 from elbowroom.report.diffs import change, decided, percent, sentences, worst
 from elbowroom.report.digits import at_least, at_most
 from elbowroom.report.flags import as_flags

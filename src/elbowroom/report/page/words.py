@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
-from elbowroom.arguments.names import counted
+from elbowroom.network.names import counted
 from elbowroom.report.digits import at_least, at_most
 from elbowroom.runs.summary import HALF_WIDTH
 

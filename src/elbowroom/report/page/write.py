@@ -17,10 +17,10 @@ from typing import Any
 from elbowroom.certificates.result import STATUSES
 from elbowroom.errors import InputError
 from elbowroom.files import replace_file
+from elbowroom.network.names import printable
 from elbowroom.report.page import views
 from elbowroom.report.page.compact import compact_detail, compact_table
 from elbowroom.report.plain import plain
-from elbowroom.report.runs import printable
 
 _SHOWN = ("title", "folder", "network", "claim", "words", "summary", "audit")  # of a run, by the template
 _TEMPLATE, _STYLE, _SCRIPT = "page.html", "page.css", "page.js"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elbowroom.errors import InputError
-from elbowroom.report.runs import printable
+from elbowroom.network.names import printable
 
 Files = Path | Sequence[Path]
 NORMAL, ROBUST = "#d9772b", "#2b6cb0"

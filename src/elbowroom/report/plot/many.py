@@ -13,7 +13,7 @@ from elbowroom.arguments.features import feature_titles
 from elbowroom.certificates.frame import columns_of, levels_allowed
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
-from elbowroom.network.names import class_title
+from elbowroom.network.names import class_title, counted
 from elbowroom.report.plot.drawing import Drawing, as_text, as_texts
 from elbowroom.report.plot.histograms import draw_extents
 from elbowroom.report.room import Scale, of_mixed_units, shares
@@ -148,7 +148,7 @@ def extents_histogram(certs: Certificates, scale: Scale) -> Drawing:
     free = (good.eps > 0).flatten(1)
     if not bool(free.any()):
         raise InputError("no feature may move in any certified region, so there is no room to draw")
-    count = f"{len(good):,} certified input{'s' * (len(good) != 1)}"
+    count = counted(len(good), "certified input")
     if of_mixed_units(scale, good.network):
         values = 100 * shares(good, scale)[free]
 

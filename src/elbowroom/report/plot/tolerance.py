@@ -9,6 +9,7 @@ from typing import Any
 from elbowroom.certificates.frame import IMPUTED, STUCK
 from elbowroom.certificates.result import Certificates
 from elbowroom.network.levels import alike, listed, named
+from elbowroom.network.names import counted
 from elbowroom.report.digits import around, at_most, near
 from elbowroom.report.explain import called, one_of
 from elbowroom.report.plot.drawing import Drawing, as_text, as_texts
@@ -53,7 +54,7 @@ def tolerance(certs: Certificates, scale: Scale, most: int) -> Drawing:
         _frame(ax, rows, placed, shared, domain)
         ax.set_title(_title(one), fontsize=11, loc="left", x=0.0)
         left = len(one["features"]) - len(shown)
-        under = f"... and {left:,} more feature{'s' * (left != 1)}, with more room or held fixed" if left else ""
+        under = f"... and {counted(left, 'more feature')}, with more room or held fixed" if left else ""
         ax.set_xlabel("\n".join(filter(None, (ax.get_xlabel(), under))), fontsize=9)
         _legend(ax, rows, domain)
 

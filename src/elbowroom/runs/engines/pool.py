@@ -7,10 +7,10 @@ from collections.abc import Generator, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from elbowroom.arguments.names import counted
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import ElbowroomError
 from elbowroom.network.graph import Network
+from elbowroom.network.names import counted
 from elbowroom.runs.engines.transport import unpacked
 from elbowroom.runs.engines.worker import Part
 
