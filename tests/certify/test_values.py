@@ -88,7 +88,7 @@ def test_sentences_say_no_more_than_was_found() -> None:
 
 def test_values_as_executed_in_float32_lie_inside() -> None:
     """A value of two decimals is another number in float32, which the network as executed is given."""
-    x = np.random.default_rng(0).normal(size=(20, 2)).round(1) + [3, 0]
+    x = np.random.default_rng(0).normal(size=(20, 2)).round(1) + np.array([3, 0])
     told: dict[str, Any] = {"a": {"decimals": 2}, "b": {"decimals": 1}}
     certs = er.certify(linear(1.0, 0.5), x.round(1), features=told, deployed="float32")
     assert set(certs.status) == {"certified"} and bool(er.check(certs))

@@ -55,7 +55,7 @@ def rounded(decimals: Tensor, x: Tensor, lower: Tensor, upper: Tensor, float32: 
     low, high = arrays[0].copy(), arrays[1].copy()
     for own in np.unique(kinds[kinds >= 0]).tolist():
         here = kinds == own
-        low[here], high[here] = inwards(*(one[here] for one in arrays), own, float32)
+        low[here], high[here] = inwards(arrays[0][here], arrays[1][here], arrays[2][here], own, float32)
     return torch.from_numpy(low).to(lower), torch.from_numpy(high).to(upper)
 
 
@@ -113,8 +113,8 @@ class Settling:
             left = (~found.good).nonzero().squeeze(1)
             if not len(left):
                 break
-            wished = (x[left] + share * (end[left] - x[left]) for end in self.wish)
-            low, high = rounded(self.decimals[left], x[left], *wished, self.float32)
+            low, high = (x[left] + share * (end[left] - x[left]) for end in self.wish)
+            low, high = rounded(self.decimals[left], x[left], low, high, self.float32)
             scaled = torch.full_like(one[left], max(share, 1e-3))
             good = self.passes(self.margins(left, low, high, scaled))
             at = left[good]
