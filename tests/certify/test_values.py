@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -83,6 +84,19 @@ def test_sentences_say_no_more_than_was_found() -> None:
     assert "the decision is another one.\n" in str(plain.explain())
     turned = er.certify(linear(1.0, 1.0), at(0.0, 1.5), region=er.Oblique("auto", er.Ellipsoid()))
     assert "a direction that moves alone" in str(turned.explain()) and "a feature" not in str(turned.explain())
+
+
+def test_values_as_executed_in_float32_lie_inside() -> None:
+    """A value of two decimals is another number in float32, which the network as executed is given."""
+    x = np.random.default_rng(0).normal((3.0, 0.0), size=(20, 2)).round(1)
+    told: dict[str, Any] = {"a": {"decimals": 2}, "b": {"decimals": 1}}
+    certs = er.certify(linear(1.0, 0.5), x, features=told, deployed="float32")
+    assert set(certs.status) == {"certified"} and bool(er.check(certs))
+    for row in range(len(certs)):
+        for (low, high), decimals in zip(ends(certs, row), (2, 1)):
+            assert low < high
+            values = [float(f"{end:.{decimals}f}") for end in (low, high)]
+            assert all(low <= v <= high for end in values for v in (end, float(np.float32(end))))
 
 
 def test_nothing_can_move() -> None:

@@ -38,6 +38,18 @@ def test_ends_are_the_nearest_multiples_inside(low: float, width: float, share: 
         assert beyond < limit if away < 0 else beyond > limit
 
 
+@given(st.floats(-1e4, 1e4), st.floats(0, 1e2), st.floats(0, 1), st.integers(0, 3))
+@cases(2)
+def test_ends_are_inside_in_float32_too(low: float, width: float, share: float, decimals: int) -> None:
+    high = low + width
+    x = min(max(low + share * width, low), high)
+    found = [float(v[0]) for v in inwards(np.array([low]), np.array([high]), np.array([x]), decimals, float32=True)]
+    assert low <= found[0] <= x <= found[1] <= high
+    for end in found:
+        value = float(f"{end:.{decimals}f}")
+        assert end == x or all(found[0] <= v <= found[1] for v in (value, float(np.float32(value))))
+
+
 def test_what_is_too_large_to_tell_stays() -> None:
     x = np.array([2.0**60])
     assert inwards(x - 2.0**10, x + 2.0**10, x, 3) == (x, x)

@@ -48,14 +48,14 @@ class Settled:
     capped: Tensor = field(init=False)
 
 
-def rounded(decimals: Tensor, x: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+def rounded(decimals: Tensor, x: Tensor, lower: Tensor, upper: Tensor, float32: bool = False) -> tuple[Tensor, Tensor]:
     """Ends rounded inwards to multiples of 10^-decimals, where these are not negative; all `b x n`. They stay on their
-    sides of `x`, which may be none itself, where a model fills it in."""
+    sides of `x`, which may be none itself, where a model fills it in. `float32`: see `inwards`."""
     kinds, arrays = decimals.cpu().numpy(), [t.detach().cpu().double().numpy() for t in (lower, upper, x)]
     low, high = arrays[0].copy(), arrays[1].copy()
     for own in np.unique(kinds[kinds >= 0]).tolist():
         here = kinds == own
-        low[here], high[here] = inwards(arrays[0][here], arrays[1][here], arrays[2][here], own)
+        low[here], high[here] = inwards(arrays[0][here], arrays[1][here], arrays[2][here], own, float32)
     return torch.from_numpy(low).to(lower), torch.from_numpy(high).to(upper)
 
 
@@ -102,18 +102,19 @@ class Settling:
         self.others = torch.where(self.counts, 0.0, self.importance).sum(1)
         self.wish, self.margins, self.passes, self.at_once = corners, margins, passes, at_once
         self.ends = torch.maximum(limits[0], inputs.space.lowest), torch.minimum(limits[1], inputs.space.highest)
+        self.float32 = inputs.space.float32
         self.found = self._inside()
 
     def _inside(self) -> Settled:
         """The regions rounded inwards, and where these are not proved smaller ones."""
         x, one = self.x, self.x.new_ones(len(self.x))
-        found = Settled(*rounded(self.decimals, x, *self.wish), one, one.bool() & False)
+        found = Settled(*rounded(self.decimals, x, *self.wish, self.float32), one, one.bool() & False)
         for share in _SHRUNK:
             left = (~found.good).nonzero().squeeze(1)
             if not len(left):
                 break
-            wished = (x[left] + share * (end[left] - x[left]) for end in self.wish)
-            low, high = rounded(self.decimals[left], x[left], *wished)
+            wished = [x[left] + share * (end[left] - x[left]) for end in self.wish]
+            low, high = rounded(self.decimals[left], x[left], wished[0], wished[1], self.float32)
             scaled = torch.full_like(one[left], max(share, 1e-3))
             good = self.passes(self.margins(left, low, high, scaled))
             at = left[good]
@@ -141,8 +142,8 @@ class Settling:
         chosen = torch.arange(len(self.x), device=self.x.device) if index is None else index
         step, counts = self.step[chosen], self.counts[chosen]
         # Rounded to a value: the middle between the next one and that after it lies safely beyond it.
-        down = rounded(self.decimals[chosen], low, low - 1.5 * step, low)[0]
-        up = rounded(self.decimals[chosen], high, high, high + 1.5 * step)[1]
+        down = rounded(self.decimals[chosen], low, low - 1.5 * step, low, self.float32)[0]
+        up = rounded(self.decimals[chosen], high, high, high + 1.5 * step, self.float32)[1]
         room_down = counts & (down < low) & (down >= self.ends[0][chosen])
         room_up = counts & (up > high) & (up <= self.ends[1][chosen])
         if self.at_once:  # of a box that is the same on both sides, except where it is cut

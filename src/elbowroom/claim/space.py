@@ -46,7 +46,8 @@ class Space:
     `categories`: whose entries do not move, but are codes of the levels `allowed`, `b x c`: at first the input's own.
     `may`: levels that a set may have, `b x c`; `weights`: of the log of how many it has, `b x g` for `g` categories.
     `decimals`: of features that are multiples of 10^-decimals, -1 for all others, `b x n`; None where all are others.
-    `held`: features that count as not free, since their ends are settled.
+    `held`: features that count as not free, since their ends are settled. `float32`: whether values are what a network
+    executed in float32 is given.
     """
 
     lowest: Tensor
@@ -60,6 +61,7 @@ class Space:
     weights: Tensor | None = None
     decimals: Tensor | None = None
     held: Held | None = None
+    float32: bool = False
 
     def part(self, index: Tensor) -> Space:
         """That of some of the inputs."""
@@ -80,10 +82,10 @@ class Space:
         return replace(self, allowed=allowed)
 
     def executable(self) -> Space:
-        """The same without levels that a network executed in float32 cannot be given."""
+        """The same for a network executed in float32, without levels that it cannot be given."""
         if self.categories is None or self.may is None or self.allowed is None:
-            return self
-        return replace(self, may=self.may & self.categories.of_float32() | self.allowed)
+            return replace(self, float32=True)
+        return replace(self, may=self.may & self.categories.of_float32() | self.allowed, float32=True)
 
     def capped(self, cap: Tensor) -> Space:
         """The same with other caps."""

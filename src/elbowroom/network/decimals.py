@@ -29,13 +29,16 @@ def is_multiple(values: np.ndarray, decimals: int) -> np.ndarray:
     return found
 
 
-def inwards(low: np.ndarray, high: np.ndarray, x: np.ndarray, decimals: int) -> tuple[np.ndarray, np.ndarray]:
+def inwards(
+    low: np.ndarray, high: np.ndarray, x: np.ndarray, decimals: int, float32: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """The least and the largest multiple of 10^-decimals between `low` and `high`; `x`, which lies between them, where
-    there is none on its side, or where it is too large to tell."""
-    return _least(low, x, decimals), 0.0 - _least(-high, -x, decimals)
+    there is none on its side, or where it is too large to tell. `float32`: whether what such a multiple is as a float32
+    number must lie there, too; the ends are then the outer one of both."""
+    return _least(low, x, decimals, float32), 0.0 - _least(-high, -x, decimals, float32)
 
 
-def _least(low: np.ndarray, x: np.ndarray, decimals: int) -> np.ndarray:
+def _least(low: np.ndarray, x: np.ndarray, decimals: int, float32: bool) -> np.ndarray:
     """The least multiple that is not below `low`, or `x` where that is above it."""
     scale = 10.0**decimals
     with np.errstate(invalid="ignore", over="ignore"):
@@ -43,6 +46,8 @@ def _least(low: np.ndarray, x: np.ndarray, decimals: int) -> np.ndarray:
         found = np.full_like(low, np.nan)
         for _ in range(4):
             value = number / scale
+            if float32:
+                value = np.minimum(value, value.astype(np.float32).astype(np.float64))
             found = np.where(np.isnan(found) & (value >= low), value, found)
             number = number + 1
         usable = (np.abs(number) < _MOST) & (found <= x)
