@@ -79,7 +79,7 @@ def test_sentences_say_no_more_than_was_found() -> None:
     said = str(certs.explain())
     assert "(here 0:" in said  # zero has no sign
     # A counterexample is one of any numbers.
-    assert "the decision is another one, which may lie between the values that features can have." in said
+    assert "the decision is another one; it may lie between the values that features can have." in said
     plain = er.certify(linear(1.0, 1.0), at(-0.0, 1.5), reach=True)
     assert "the decision is another one.\n" in str(plain.explain())
     turned = er.certify(linear(1.0, 1.0), at(0.0, 1.5), region=er.Oblique("auto", er.Ellipsoid()))
