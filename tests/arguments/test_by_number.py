@@ -27,6 +27,17 @@ def test_frozen_by_number(frozen: Any) -> None:
     assert space((1, 2, 2), frozen=frozen).free.tolist() == [[False, True, False, True]] * 2
 
 
+def test_one_number_and_a_column_of_numbers() -> None:
+    """One number is that of a feature, as one name is one, and a column of pandas is what an array of its values is."""
+    assert space(frozen=0).free.tolist() == space(frozen=np.int64(0)).free.tolist() == [[False, True, True, True]] * 2
+    assert space(frozen=1).free.tolist() == [[True, False, True, True]] * 2
+    pandas = pytest.importorskip("pandas")
+    assert space(frozen=pandas.Series([0, 2])).free.tolist() == [[False, True, False, True]] * 2
+    assert space(frozen=pandas.Series([True, False, True, False])).free.tolist() == [[False, True, False, True]] * 2
+    with pytest.raises(InputError, match="every feature is frozen"):
+        space(frozen=pandas.Series([3, 1, 2, 0]))
+
+
 @pytest.mark.parametrize(
     "mask", [[True, False, True, False], np.array([True, False, True, False]), torch.tensor([1, 0, 1, 0]).bool()]
 )

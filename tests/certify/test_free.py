@@ -38,6 +38,15 @@ def free_of(certs: er.Certificates) -> torch.Tensor:
     return (certs.lower == -1) & (certs.upper == 1)
 
 
+def test_domains_that_are_declared() -> None:
+    """They are the domain, also of a table, whose features may else move by no more than the range of their data."""
+    net = Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double())])
+    x = np.random.default_rng(1).uniform(-0.5, 0.5, (12, net.n_inputs))
+    kinds = {f"feature {k}": {"domain": [-1, 1]} for k in range(net.n_inputs)}
+    certs, same = explained(net, x, domain=None, features=kinds), explained(net, x)
+    assert certs.status == same.status and torch.equal(free_of(certs), free_of(same)) and bool(free_of(same).any())
+
+
 @pytest.mark.parametrize(("n", "classes"), [(1, 2), (2, 3), (6, 3), (30, 5)])
 def test_linear_classifiers_have_nothing_undecided(n: int, classes: int) -> None:
     """Bounds are exact there: what is free is so in exact arithmetic, and what is kept cannot be added."""

@@ -88,6 +88,13 @@ def test_one_input_without_a_range_to_compare_with() -> None:
     assert any("while one feature moves in its range and the others stay" in t for t in texts(alone.plot.tolerance()))
     turned = er.certify(NET, points(2), region=er.Oblique(torch.eye(2)))
     assert "direction 0" in texts(turned.plot.tolerance())
+    assert any("while every direction lies in its range" in text for text in texts(turned.plot.tolerance()))
+
+
+def test_axes_of_a_domain_and_of_what_was_observed() -> None:
+    said = texts(er.certify(NET, points(12), features={LONG: {"domain": [-100, 100]}}).plot.tolerance())
+    assert "lowest of the domain, or observed" in said and "the domain, or the inputs' range" in said
+    assert "lowest observed" not in said
 
 
 def test_marks_of_frozen_and_capped_features() -> None:

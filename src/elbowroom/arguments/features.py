@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.arguments.axes import looks_channels_last
-from elbowroom.arguments.frames import by_name
+from elbowroom.arguments.frames import by_name, names_of
 from elbowroom.arguments.names import few, nearest_of
 from elbowroom.arguments.tensors import tensor_of
 from elbowroom.errors import InputError
@@ -40,8 +40,10 @@ def named(net: Network, frozen: Any) -> Any:
 
     Whole numbers are those of features, never a mask: one that lists 0 and 1 for every feature has some twice.
     """
-    keys = [frozen] if isinstance(frozen, str) else frozen
+    keys = [frozen] if isinstance(frozen, str) or _is_number(frozen) else frozen
     if not isinstance(keys, list | tuple | range):
+        if hasattr(keys, "__array__") and not isinstance(keys, Tensor) and names_of(keys) is None:
+            keys = np.asarray(keys)  # a column of pandas, say
         whole = isinstance(keys, Tensor | np.ndarray) and keys.ndim == 1 and not _is_mask(keys)
         keys = keys.tolist() if whole else None
     if not keys or not all(isinstance(key, str) or _is_number(key) for key in keys):

@@ -169,7 +169,8 @@ def certify(
         hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(),
         reach=reach, effort=spent, proof_bytes=check_proof_bytes(proof_bytes), free=objective == "free",
     )  # fmt: skip
-    space = space_of(net, points, measured.domain, frozen, importance, measured.max_eps, **asked_of(shape, objective))
+    most = measured.max_eps if objective != "free" else max_eps  # what is free has all of its domain
+    space = space_of(net, points, measured.domain, frozen, importance, most, **asked_of(shape, objective))
     asked = _asked(net, points, space, labels, spec, deployed)
     sizes = sizes_of(net, None if asked.spec is None else asked.spec.group)
     found = blank_rows(Certificates, sizes, asked.points.cpu(), task.parts | _imputing(net))

@@ -113,8 +113,8 @@ class Settling:
             left = (~found.good).nonzero().squeeze(1)
             if not len(left):
                 break
-            low, high = (x[left] + share * (end[left] - x[left]) for end in self.wish)
-            low, high = rounded(self.decimals[left], x[left], low, high, self.float32)
+            wished = [x[left] + share * (end[left] - x[left]) for end in self.wish]
+            low, high = rounded(self.decimals[left], x[left], wished[0], wished[1], self.float32)
             scaled = torch.full_like(one[left], max(share, 1e-3))
             good = self.passes(self.margins(left, low, high, scaled))
             at = left[good]

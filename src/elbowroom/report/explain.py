@@ -68,6 +68,11 @@ def called(found: dict[str, Any]) -> str:
     return f"“{found['class']}”" if found["class"] is not None else f"class {found['label']}"
 
 
+def along_what(found: dict[str, Any]) -> str:
+    """What moves in a region: a "feature", or a "direction" of its basis."""
+    return "direction" if found["region"].startswith("Oblique") else "feature"
+
+
 def _claim(found: dict[str, Any]) -> list[str]:
     if "state" in found["features"][0]:
         free = sum(f["state"] == FREE for f in found["features"])
@@ -75,7 +80,7 @@ def _claim(found: dict[str, Any]) -> list[str]:
             f"Input {found['input']}: certified. {_capital(what_stays(found))} whatever values of their domain "
             f"{counted(free, 'feature')} take{'s' * (free == 1)}, all at once, while the others stay as they are."
         ]
-    along = "feature" if not found["features"][0]["feature"].startswith("direction ") else "direction"
+    along = along_what(found)
     if found["extent"] == HALF_WIDTH and "lower" in found["features"][0]:
         where = f"as long as every {along} stays in its range, all of them at once"
     else:
@@ -172,7 +177,7 @@ def _beyond(found: dict[str, Any]) -> list[str]:
     between = any(f["decimals"] is not None for f in found["features"])  # counterexamples are of any numbers
     return [
         f"Scaled up {at_least(reach, _DIGITS)} times about the input, the region holds an input where {what}"
-        f"{', which may lie between the values that features can have' * between}."
+        f"{'; it may lie between the values that features can have' * between}."
     ]
 
 
@@ -180,4 +185,4 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-__all__ = ["Sentences", "called", "explained", "one_of", "what_stays"]
+__all__ = ["Sentences", "along_what", "called", "explained", "one_of", "what_stays"]

@@ -27,7 +27,8 @@ CAPPED = "no domain was given, so that no feature may move by more than the widt
 def ranged(settings: Settings, net: Network, data: Dataset) -> tuple[Settings, tuple[str, ...]]:
     """Resolved settings with what follows from the data, and notes on it, in sentences."""
     table = data.features is not None or net.about.table is not None
-    asked, uncapped = settings.domain == OBSERVED, settings.domain is None and settings.max_eps is None
+    asked = settings.domain == OBSERVED
+    uncapped = settings.domain is None and settings.max_eps is None and settings.objective != "free"
     if not asked and not (table and (uncapped or settings.room_scale is None)):
         return settings, ()
     seen, notes = observed(data), []

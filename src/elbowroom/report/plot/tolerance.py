@@ -11,7 +11,7 @@ from elbowroom.certificates.result import Certificates
 from elbowroom.network.levels import alike, listed, named
 from elbowroom.network.names import counted
 from elbowroom.report.digits import around, at_most, near
-from elbowroom.report.explain import called, one_of
+from elbowroom.report.explain import along_what, called, one_of
 from elbowroom.report.plot.drawing import Drawing, as_text, as_texts
 from elbowroom.report.room import DOMAIN, Scale
 
@@ -19,6 +19,10 @@ BAR, TRACK, DOT, SEEN = "#2b6cb0", "#e4e7eb", "#d9772b", "#a61c1c"
 _WORDS = 46  # characters of what stands beside a bar
 _BEYOND = 0.25  # how far the picture goes beyond an axis, where ranges do
 _HEIGHT = 0.62  # of a bar, where rows are 1 apart
+# The ends of the axes, and what lies between them, which may be another one for each feature.
+_OF_DOMAIN = ("lowest of the domain", "highest", "the domain")
+_OBSERVED = ("lowest observed", "highest observed", "the inputs' range")
+_BOTH = ("lowest of the domain, or observed", "highest", "the domain, or the inputs' range")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,26 +50,29 @@ def tolerance(certs: Certificates, scale: Scale, most: int) -> Drawing:
     placed = all(_has_axis(f, scale) for f in shown)
     shared = not placed and all(f["share"] for f in shown if f["half_width"] > 0)
     rows = [_row(certs, f, scale, placed, shared) for f in shown]
-    domain = {scale.of[f["number"]] for f in shown if f["half_width"] > 0} == {DOMAIN}
+    numbers = [f["number"] for f in shown if "levels" not in f]
+    of = {scale.of[k] for k in numbers if float(scale.low[k]) < float(scale.high[k])}
+    axis = _BOTH if len(of) > 1 else _OF_DOMAIN if of == {DOMAIN} else _OBSERVED
 
     def draw(ax: Any) -> None:
         for at, row in enumerate(reversed(rows)):
             _draw_row(ax, at, row)
-        _frame(ax, rows, placed, shared, domain)
+        _frame(ax, rows, placed, shared, axis)
         ax.set_title(_title(one), fontsize=11, loc="left", x=0.0)
         left = len(one["features"]) - len(shown)
         under = f"... and {counted(left, 'more feature')}, with more room or held fixed" if left else ""
         ax.set_xlabel("\n".join(filter(None, (ax.get_xlabel(), under))), fontsize=9)
-        _legend(ax, rows, domain)
+        _legend(ax, rows, axis)
 
     return Drawing((9.5, 1.9 + 0.31 * len(rows)), draw)
 
 
 def _title(one: dict[str, Any]) -> str:
     what = f"{as_text(called(one), 30)} stays" if one["label"] is not None else "the specification holds"
+    along = along_what(one)
     if "lower" in one["features"][0]:
-        return f"Input {one['input']}: {what} while every feature lies in its range (all at once)"
-    return f"Input {one['input']}: {what} while one feature moves in its range and the others stay"
+        return f"Input {one['input']}: {what} while every {along} lies in its range (all at once)"
+    return f"Input {one['input']}: {what} while one {along} moves in its range and the others stay"
 
 
 def _has_axis(f: dict[str, Any], scale: Scale) -> bool:
@@ -88,7 +95,7 @@ def _row(certs: Certificates, f: dict[str, Any], scale: Scale, placed: bool, sha
 
     unit = f" {f['unit']}" if f["unit"] else ""
     if f["half_width"] == 0:
-        by = ", by the decision" if STUCK in f["note"] else ""
+        by = f", {STUCK}" if STUCK in f["note"] else ""
         text = as_text(f"held at {near(value, 0.0, f['decimals'])}{unit}{by}", _WORDS)
         return _Row(f["feature"], text, at=along(value), imputed=imputed, track=placed and low < high)
     ends = (f["lower"], f["upper"]) if "lower" in f else (value - f["half_width"], value + f["half_width"])
@@ -144,7 +151,7 @@ def _dot(ax: Any, x: float, y: float, imputed: bool) -> None:
     ax.plot(x, y, "o", mfc=face, mec=DOT if imputed else "white", mew=1.6 if imputed else 1.2, ms=8, zorder=4)
 
 
-def _frame(ax: Any, rows: list[_Row], placed: bool, shared: bool, domain: bool) -> None:
+def _frame(ax: Any, rows: list[_Row], placed: bool, shared: bool, axis: tuple[str, str, str]) -> None:
     ax.set_yticks(range(len(rows)), as_texts([row.name for row in rows])[::-1])
     for at, row in enumerate(reversed(rows)):
         ax.text(1.02, at, row.text, transform=ax.get_yaxis_transform(), va="center", fontsize=8.5, color="#333333")
@@ -161,8 +168,7 @@ def _frame(ax: Any, rows: list[_Row], placed: bool, shared: bool, domain: bool) 
             for cut, end, sign in ((row.start < low, low, "<"), (row.end > high, high, ">")):
                 if cut:  # the bar goes on
                     ax.plot(end, at, sign, color="white", ms=6, zorder=3)
-        ends = ("lowest of the domain", "highest") if domain else ("lowest observed", "highest observed")
-        ax.set_xticks([0, 1], ends)
+        ax.set_xticks([0, 1], axis[:2])
         ax.get_xticklabels()[0].set_horizontalalignment("left")
         ax.get_xticklabels()[1].set_horizontalalignment("right")
         return
@@ -173,7 +179,7 @@ def _frame(ax: Any, rows: list[_Row], placed: bool, shared: bool, domain: bool) 
     ax.set_xlabel(f"distance from the input's value, {what}")
 
 
-def _legend(ax: Any, rows: list[_Row], domain: bool) -> None:
+def _legend(ax: Any, rows: list[_Row], axis: tuple[str, str, str]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -185,7 +191,7 @@ def _legend(ax: Any, rows: list[_Row], domain: bool) -> None:
     if any(row.imputed for row in rows):
         handles.append(Line2D([], [], mfc="white", mec=DOT, mew=1.6, label="missing: what the model takes", **dot))
     if any(row.track for row in rows):
-        handles.append(Patch(color=TRACK, label="the domain" if domain else "the inputs' range"))
+        handles.append(Patch(color=TRACK, label=axis[2]))
     if any(row.seen for row in rows):
         cross: Any = {"marker": "x", "ls": "", "mew": 2, "ms": 6.5, "color": SEEN}
         handles.append(Line2D([], [], label="nearest counterexample found", **cross))
