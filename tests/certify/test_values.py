@@ -234,7 +234,7 @@ def brute() -> Any:
 
 
 @given(seed=st.integers(10**6, 2 * 10**6))
-@cases(0.4)
+@cases(0.25)
 def test_every_value_and_level_keeps_the_decision(brute: Any, seed: int) -> None:
     found = brute.one_network(seed)
     wrong = ("violations", "not proved again", "not as declared", "further levels proved")

@@ -102,13 +102,14 @@ def input_of(certs: Certificates, row: int, number: int, name: str | None) -> di
 def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any]]:
     """Feature by feature, and of a table column by column; least room first, as a share where it is known, and what
     does not move last."""
-    eps, capped = certs.eps[row].flatten().tolist(), certs.capped[row].flatten().tolist()
-    shares = [math.nan] * len(eps) if certs.room is None else certs.room[row].flatten().tolist()
+    own, states = certs.rows(row, row + 1), states_of(certs, row)  # what is computed, of this row alone
+    eps, capped, room = own.eps.flatten().tolist(), own.capped.flatten().tolist(), own.room
+    shares = [math.nan] * len(eps) if room is None else room.flatten().tolist()
     x, ends = _coordinates(certs, row)
-    sides = _sides(certs, row, x, ends) if ends else None
+    sides = _sides(own, x, ends) if ends else None
     names = feature_titles(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
     table = (net.about.table if certs.basis is None else None) or Table(tuple(Column(title) for title in names))
-    features, own, states = [], certs.rows(row, row + 1), states_of(certs, row)
+    features = []
     for column, place in zip(table.columns, table.places):
         k = place.start
         found: dict[str, Any] = {"feature": column.name, "number": k, "value": x[k], "half_width": eps[k]}
@@ -128,21 +129,20 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
         told = {"unit": column.unit, "kind": kind_of(column), "decimals": column.decimals}
         features.append({**found, "capped": capped[k], "share": share, **told, "note": note})
 
-    def room(f: dict[str, Any]) -> tuple[bool, bool, float]:
+    def order(f: dict[str, Any]) -> tuple[bool, bool, float]:
         held = f["half_width"] == 0 and STUCK not in f["note"]
         return held, f["share"] is None, f["half_width"] if f["share"] is None else f["share"]
 
     if states is not None:
         return sorted(features, key=lambda f: (NEEDS, OPEN, FREE, FROZEN).index(f["state"]))
-    return sorted(features, key=room)
+    return sorted(features, key=order)
 
 
-def _sides(
-    certs: Certificates, row: int, x: list[float], ends: tuple[list[float], list[float]]
-) -> tuple[list[float], list[float]]:
-    """How far each feature, or direction, may fall and rise; never too much."""
-    if certs.down is not None and certs.up is not None:
-        return certs.down[row].flatten().tolist(), certs.up[row].flatten().tolist()
+def _sides(one: Certificates, x: list[float], ends: tuple[list[float], list[float]]) -> tuple[list[float], list[float]]:
+    """How far each feature, or direction, of the one input may fall and rise; never too much."""
+    down, up = one.down, one.up
+    if down is not None and up is not None:
+        return down.flatten().tolist(), up.flatten().tolist()
     return [inward(a, b) for a, b in zip(x, ends[0])], [inward(b, a) for a, b in zip(x, ends[1])]
 
 
