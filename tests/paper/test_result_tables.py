@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from elbowroom.errors import InputError
+from elbowroom.paper.compare import claims
 from elbowroom.paper.tables import Column, Table, fill, number, percent
 
 COLUMNS = (Column("name"), Column("size", number(2)), Column("share %", percent(1)))
@@ -42,3 +43,8 @@ def test_filling_a_page(tmp_path: Path) -> None:
     page.write_text("<!-- end of a -->\n")
     with pytest.raises(InputError, match="does not begin"):
         fill(page, {"a": "1"})
+
+
+def test_nothing_to_compare_is_no_verdict() -> None:
+    lines = claims([], []).splitlines()
+    assert lines and all("not looked at, there are no " in line for line in lines)

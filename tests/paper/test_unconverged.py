@@ -10,7 +10,7 @@ from elbowroom.data.embedded import Dataset
 from elbowroom.paper import unconverged as module
 from elbowroom.paper.bench import Bench
 from elbowroom.paper.models import MAIN, TINY, Model
-from elbowroom.paper.unconverged import Setting, unconverged_table
+from elbowroom.paper.unconverged import Published, Setting, unconverged_table
 from elbowroom.training.sets import training_data
 
 pytest.importorskip("sklearn")
@@ -35,3 +35,8 @@ def test_long_steps_come_near_bisection_and_short_ones_stay_at_the_start(
     assert 0.0009 < started[4] < 0.0013 and 0.0009 < started[6] < 0.0013
     monkeypatch.setattr(module, "certify", lambda *_, **__: pytest.fail("done already"))
     assert unconverged_table(bench, MAIN[:1]).rows == table.rows
+
+
+def test_gradients_are_rescaled_the_more_the_larger_rho_is() -> None:
+    search = Published(clip=10.0, rho=1.0)
+    assert [search.longest(rho) for rho in (1.0, 25.0, 625.0)] == [10.0, 2.0, 0.4]
