@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from elbowroom.certificates.store import Run
 from elbowroom.data.embedded import Dataset
 from elbowroom.paper.bench import Bench
+from elbowroom.paper.certified import parts_of
 from elbowroom.paper.models import QUICK, TINY, Model
-from elbowroom.paper.variants import VARIANTS, Variant, measure, table
+from elbowroom.paper.variants import VARIANTS, Variant, measure, table, within
 from elbowroom.training.adversary import PGD
 from elbowroom.training.sets import training_data
 
@@ -39,6 +41,19 @@ def test_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("elbowroom.paper.bench.train", lambda *_, **__: pytest.fail("done already"))
     monkeypatch.setattr("elbowroom.paper.certified.run_dataset", lambda *_, **__: pytest.fail("done already"))
     measure(bench(tmp_path), SMALL[1])
+
+
+def test_pixels_in_another_range(tmp_path: Path) -> None:
+    data, _ = training_data("digits")
+    there = within(data, 0.0, 1.0)
+    assert (there.low, there.high) == (0.0, 1.0)
+    for a, b in ((data.x_train, there.x_train), (data.x_test, there.x_test)):
+        assert torch.allclose((a - data.low) / (data.high - data.low), b, atol=1e-6) and b.min() >= 0 and b.max() <= 1
+    variant = dataclasses.replace(SMALL[0], pixels=(-3.0, 5.0))
+    measure(bench(tmp_path), variant)
+    held = Run.open(tmp_path / "runs" / "a" / "sequential")
+    x = torch.cat([certs.x.flatten() for certs in parts_of(held)])
+    assert x.min() == -3 and 1 < x.max() <= 5  # the network was trained and certified there
 
 
 @pytest.mark.filterwarnings("ignore::elbowroom.errors.DataWarning")

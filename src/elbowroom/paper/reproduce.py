@@ -19,7 +19,7 @@ from elbowroom.paper.render import PARTS, into_docs, render
 from elbowroom.paper.synthetic import synthetic, table
 from elbowroom.paper.tables import Table
 from elbowroom.paper.toy_bounds import toy_bounds
-from elbowroom.paper.unconverged import unconverged_table
+from elbowroom.paper.unconverged import statements, unconverged_table
 from elbowroom.paper.variants import VARIANTS, measure
 from elbowroom.paper.variants import table as variants_table
 from elbowroom.report.plot import need_matplotlib
@@ -92,7 +92,7 @@ def _done(bench: Bench, wanted: Sequence[str], patterns: Sequence[str], figures:
         files += _table(bench.out, prior_table(bench, _matching(two, patterns)))
     if "unconverged" in wanted:
         every = {bench.size.of(m).name: m for m in MAIN}
-        files += _table(bench.out, unconverged_table(bench, _matching(every, patterns)))
+        files += _unconverged(bench, _matching(every, patterns))
     return files
 
 
@@ -136,6 +136,15 @@ def _variants(bench: Bench, patterns: Sequence[str]) -> list[Path]:
     for name in _names(list(variants), patterns):
         measure(bench, variants[name])
     return _table(bench.out, variants_table(bench.out, list(variants.values())))
+
+
+def _unconverged(bench: Bench, models: Sequence[Model]) -> list[Path]:
+    made = unconverged_table(bench, models)
+    path = bench.out / "tables" / "unconverged-rows.md"
+    files = _table(bench.out, made)
+    path.write_text(statements(made) + "\n", encoding="utf-8")
+    print(statements(made))
+    return [*files, path]
 
 
 def _say(text: str) -> None:

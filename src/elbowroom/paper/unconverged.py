@@ -1,6 +1,7 @@
 """Are the paper's printed bounds those of a search that had not ended? Its program, run as its authors published it.
 
-`elbowroom reproduce unconverged`: with the models of the main table; the table goes to tables/unconverged.md and .csv.
+`elbowroom reproduce unconverged`: with the models of the main table; the table goes to tables/unconverged.md and .csv,
+what it says of each printed row to tables/unconverged-rows.md.
 The published program finds uniform bounds, too, by the augmented Lagrangian, of one extent that all features share. It
 starts at 0.001, takes 400 steps (SGD at a rate of 0.001 unless told otherwise, of the mean loss of 10 inputs), rescales
 gradients only if told to, the more the larger rho is, and shrinks at last what is not feasible. What it was told for
@@ -31,7 +32,8 @@ from elbowroom.search.solvers.problem import Problem
 
 START = 1e-3  # of every extent
 MEAN_OF = 10  # inputs whose mean loss is followed
-_INPUTS = 20  # at most: of the test set, the first
+PRINTED = "the paper"  # in the place of a search
+_INPUTS = 10  # at most: of the test set, the first
 _PAPER: dict[str, Any] = {"bounds": "combined", "margin": "logits", "delta": 1e-4}
 
 
@@ -107,7 +109,7 @@ def _rows(bench: Bench, model: Model) -> list[list[Any]]:
     about = [TITLES[model.data], bench.size.of(model).architecture, f"PGD, τ = {TAU:g}" if model.robust else "nobody"]
     paper, rows = model.reported, []
     if paper is not None:
-        rows.append([*about, "the paper", paper.uniform, None, paper.nonuniform, None, paper.ratio, None])
+        rows.append([*about, PRINTED, paper.uniform, None, paper.nonuniform, None, paper.ratio, None])
     converged = _means(_found(bench, model, None))
     rows.append([*about, "bisection, sequential", converged[0], 1.0, converged[1], 1.0, *_ratios(converged)])
     for setting in SETTINGS:
@@ -115,6 +117,37 @@ def _rows(bench: Bench, model: Model) -> list[list[Any]]:
         shares = one[0] / converged[0], one[1] / converged[1]
         rows.append([*about, setting.title, one[0], shares[0], one[1], shares[1], *_ratios(one)])
     return rows
+
+
+def statements(made: Table) -> str:
+    """Of a table of this kind, per printed row: how far the searches come from what it says. A list, Markdown."""
+    lines = []
+    for k, paper in enumerate(made.rows):
+        if paper[3] != PRINTED:
+            continue
+        rows = [row for row in made.rows[k + 1 :] if row[:3] == paper[:3]]
+        converged, tried = rows[0], rows[1:]
+        nearest = min(tried, key=lambda row: _apart(row[4], paper[4]) + _apart(row[6], paper[6]))
+        reached = [row[3] for row in tried if row[8] is not None and row[8] >= paper[8]]
+        lines.append(
+            f"- **{', '.join((paper[0], paper[1]))}, trained against {paper[2]}**: printed {paper[4]:.4f} and "
+            f"{paper[6]:.4f}, a ratio of {paper[8]:.2f}; bisection and the sequential solver {converged[4]:.4f} and "
+            f"{converged[6]:.4f}, {converged[8]:.2f} (of arithmetic means {converged[9]:.2f}). The searches' uniform "
+            f"bounds are {_span(tried, 5)} of bisection's, their non-uniform ones {_span(tried, 7)} of the sequential "
+            f"solver's, their ratios {_span(tried, 8)} (of arithmetic means {_span(tried, 9)}). "
+            + (f"The printed ratio is reached by {'; '.join(reached)}. " if reached else "None has the printed ratio. ")
+            + f"The nearest to both printed bounds: {nearest[3]} ({nearest[4]:.4f} and {nearest[6]:.4f})."
+        )
+    return "\n".join(lines)
+
+
+def _apart(found: float, printed: float) -> float:
+    return abs(math.log(found / printed)) if found > 0 else math.inf
+
+
+def _span(rows: Sequence[Sequence[Any]], column: int) -> str:
+    held = [row[column] for row in rows if row[column] is not None]
+    return f"{min(held):.2f} to {max(held):.2f}" if held else "nothing"
 
 
 def _inputs(bench: Bench) -> int:
@@ -174,4 +207,4 @@ def _arrays(uniform: Tensor, eps: Tensor) -> dict[str, np.ndarray]:
     return {"uniform": uniform.cpu().numpy(), "geomean": geomean.cpu().numpy(), "mean": eps.mean(1).cpu().numpy()}
 
 
-__all__ = ["SETTINGS", "Published", "Setting", "unconverged_table"]
+__all__ = ["SETTINGS", "Published", "Setting", "statements", "unconverged_table"]
