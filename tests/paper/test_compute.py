@@ -106,7 +106,7 @@ def test_goes_on_where_it_stopped(
     name = TINY.of(MAIN[0]).name
     shutil.copytree(out / "models", tmp_path / "models")
     shutil.copy(out / "size.json", tmp_path)
-    monkeypatch.setattr(certified, "_MOST", 4)
+    monkeypatch.setattr(certified, "_MOST", {"cpu": 4})
     parts = tmp_path / "runs" / name / "sequential" / "parts"
 
     def stop() -> bool:

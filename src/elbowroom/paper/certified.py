@@ -31,7 +31,7 @@ from elbowroom.search.find import CAP
 
 RANGE = 2.0  # of a pixel: an extent of this much lets it take every value, wherever it is
 DOMAIN = (-1.0, 1.0)
-_MOST = 1000  # inputs in a part: what is lost by a kill, and what a stop waits for
+_MOST = {"cuda": 1000, "cpu": 50}  # inputs in a part: what is lost by a kill, and what a stop waits for
 _DELTA: dict[str, Any] = {"delta": 1e-4}  # the paper's, so that all ways prove the same
 _PAPER: dict[str, Any] = {"bounds": "combined", "margin": "logits", **_DELTA}
 _COLUMNS = ("uniform", "geomean", "ratio", "evaluations", "gradients", "seconds")
@@ -80,7 +80,8 @@ def certify_some(
         return
     bench.go_on()
     # A run keeps the size of its parts: that of its first step, so that it can stop just there.
-    rows = None if (folder / HEADER).exists() else min(upto or _MOST, _MOST)
+    most = _MOST.get(bench.device.type, _MOST["cpu"])
+    rows = None if (folder / HEADER).exists() else min(upto or most, most)
     settings = replace(settings, device=str(bench.device), part_rows=rows)
     watch = _Upto(display(False, f"{name}: {way}"), upto)
     try:
