@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 import warnings
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,17 @@ settings.load_profile("full" if os.environ.get("ELBOWROOM_CASES") == "full" else
 
 torch.set_num_threads(1)  # the cases are small, and test runners use a process per core
 
-# What is imported and collected stays: to look for garbage in it, again and again, is a fifth of the time that takes.
-gc.disable()
 
-
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
-    _export_for_devices_of_tests()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """What is imported and collected stays: to look for garbage in it, again and again, takes a fifth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        _export_for_devices_of_tests()
 
 
 def _export_for_devices_of_tests() -> None:
