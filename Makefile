@@ -8,8 +8,10 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c .
 demo: .venv/demo
 	$(BIN)/elbowroom demo
 
+# Whole stretches of files go to one worker, so that what a module sets up is set up once; who is done takes half of
+# what another has left. The slowest are listed at the end, so that growth is seen: CONTRIBUTING.md says what to do.
 test: .venv/dev
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations=15 --durations-min=2
 
 # The full number of generated cases, and the slow tests; CI runs fewer.
 test-full: .venv/dev

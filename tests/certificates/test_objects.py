@@ -34,7 +34,14 @@ def certified(**told: Any) -> er.Certificates:
     return er.certify(NET, x, labels, **{"domain": (-1.2, 1.2), **told})
 
 
-CERTS = certified(reach=True)
+CERTS: er.Certificates
+
+
+@pytest.fixture(scope="module", autouse=True)
+def certs() -> None:
+    """Not where the file is read: every worker collects all files."""
+    global CERTS
+    CERTS = certified(reach=True)
 
 
 def test_rows_slices_masks_and_lists() -> None:

@@ -1,6 +1,7 @@
 """`Oblique("auto")`: directions that are found, and regions along them that nothing breaks."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from typing import Any
@@ -204,6 +205,11 @@ def test_what_else_is_refused() -> None:
 # --- forgeries
 
 
+@functools.cache  # none of the tests changes it
+def honest() -> Certificates:
+    return er.certify(network(), inputs(), region=er.Oblique("auto"), max_eps=1.0)
+
+
 def _turn(basis: Tensor, angle: float) -> Tensor:
     found = torch.eye(len(basis)).double()
     found[0, 0] = found[1, 1] = math.cos(angle)
@@ -235,7 +241,7 @@ CROOKED = {
 
 @pytest.mark.parametrize("name", list(CROOKED))
 def test_a_basis_that_is_none_fails(name: str) -> None:
-    certs = er.certify(network(), inputs(), region=er.Oblique("auto"), max_eps=1.0)
+    certs = honest()
     forged = dataclasses.replace(certs, basis=CROOKED[name](certs.basis))
     report = er.check(forged)
     assert not report.passed.any() and all("the basis is not orthogonal" in why for why in report.message)
@@ -254,7 +260,7 @@ STRAIGHT = {
 @pytest.mark.parametrize("name", list(STRAIGHT))
 def test_another_basis_is_proved_for_what_it_says_or_fails(name: str) -> None:
     """The region is another one then, and it is that of which something is proved."""
-    certs = er.certify(network(), inputs(), region=er.Oblique("auto"), max_eps=1.0)
+    certs = honest()
     assert bool(er.check(certs)) and decided_alike(certs)
     failed = 0
     for scale in (1.0, 0.5, 0.1, 1.05):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,11 @@ def inputs(count: int = 6, seed: int = 0) -> Tensor:
     return torch.tensor(np.random.default_rng(seed).uniform(-1, 1, size=(count, N)))
 
 
+def certify(net: Network, x: Tensor, *more: Any, **told: Any) -> Certificates:
+    """After one step of the search: regions end where the proof does, whether or not there are larger ones."""
+    return er.certify(net, x, *more, **{"solver": er.Sequential(gradients=1), **told})
+
+
 def stored(certs: Certificates, tmp_path: Path) -> Certificates:
     """As an auditor gets them: from files, whose checksums are right, whoever wrote them."""
     return er.Certificates.load(certs.save(tmp_path / "run"))
@@ -54,14 +60,14 @@ def stored(certs: Certificates, tmp_path: Path) -> Certificates:
 
 @pytest.fixture(scope="module")
 def boxes() -> Certificates:
-    certs = er.certify(network(), inputs(8))
+    certs = certify(network(), inputs(8))
     assert certs.certified.sum() >= 6
     return certs
 
 
 @pytest.fixture(scope="module")
 def rotated() -> Certificates:
-    certs = er.certify(network(), inputs(), region=SHAPES["oblique asymmetric"])
+    certs = certify(network(), inputs(), region=SHAPES["oblique asymmetric"])
     assert certs.certified.all()
     return certs
 
@@ -73,7 +79,7 @@ def rotated() -> Certificates:
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_every_shape_is_proved_again(tmp_path: Path, name: str) -> None:
     for activation in (ops.ReLU(), ops.Tanh()):
-        certs = er.certify(network(activation=activation), inputs(), region=SHAPES[name])
+        certs = certify(network(activation=activation), inputs(), region=SHAPES[name])
         report = check(stored(certs, tmp_path))
         assert report and certs.certified.any()
         assert torch.equal(report.passed, certs.certified)
@@ -90,7 +96,7 @@ def test_specifications_are_proved_again(tmp_path: Path, decision: str) -> None:
         er.linear_specification(torch.tensor([[1.0, 0, 0, 0], [0, -1, 0, 0]]), torch.tensor([5.0, 5.0])),
     ]
     for spec in [None, *specs]:
-        certs = er.certify(net, x, spec=spec)
+        certs = certify(net, x, spec=spec)
         assert certs.certified.any()
         assert torch.equal(check(stored(certs, tmp_path)).passed, certs.certified)
 
@@ -98,14 +104,14 @@ def test_specifications_are_proved_again(tmp_path: Path, decision: str) -> None:
 @pytest.mark.parametrize("margin", ["direct", "logits"])
 @pytest.mark.parametrize("bounds", ["simple", "quadratic", "combined", "adaptive"])
 def test_every_bound_is_proved_again(tmp_path: Path, bounds: str, margin: str) -> None:
-    certs = er.certify(network(), inputs(), bounds=bounds, margin=margin)
+    certs = certify(network(), inputs(), bounds=bounds, margin=margin)
     assert certs.certified.any()
     assert torch.equal(check(stored(certs, tmp_path)).passed, certs.certified)
 
 
 def test_wrong_hints_do_no_harm(boxes: Certificates, tmp_path: Path) -> None:
     """No method dominates: the checker tries both kinds of lines, so a lie about the method costs nothing here."""
-    found = er.certify(network(), inputs(8), bounds="combined")
+    found = certify(network(), inputs(8), bounds="combined")
     for certs, lie in ((boxes, "combined"), (found, "adaptive"), (found, "own function")):
         lying = dataclasses.replace(certs, settings={**certs.settings, "bounds": lie, "margin": "direct"})
         assert torch.equal(check(stored(lying, tmp_path)).passed, certs.certified)
@@ -114,7 +120,7 @@ def test_wrong_hints_do_no_harm(boxes: Certificates, tmp_path: Path) -> None:
 def test_images_and_every_operation(tmp_path: Path) -> None:
     net = every_operation(dtype=torch.float32)
     x = torch.tensor(np.random.default_rng(0).normal(size=(2, 2, 6, 6)))
-    certs = er.certify(net, x, region=er.Uniform(), max_eps=0.02)
+    certs = certify(net, x, region=er.Uniform(), max_eps=0.02)
     assert certs.certified.all()
     report = check(stored(certs, tmp_path))
     assert report.passed.all()
@@ -125,20 +131,20 @@ def test_images_and_every_operation(tmp_path: Path) -> None:
 def test_frozen_features_and_a_domain(tmp_path: Path) -> None:
     frozen = torch.tensor([True, False, False, True, False, False])
     for region in (er.Box(), er.Box(asymmetric=True), er.Ellipsoid()):
-        certs = er.certify(network(), inputs(), region=region, frozen=frozen, domain=(-1, 1))
+        certs = certify(network(), inputs(), region=region, frozen=frozen, domain=(-1, 1))
         assert certs.certified.any()
         assert torch.equal(check(stored(certs, tmp_path)).passed, certs.certified)
 
 
 def test_deployed_claims_are_held_to(tmp_path: Path) -> None:
     net = network().cast(torch.float32)
-    certs = er.certify(net, inputs().float(), deployed="float32")
+    certs = certify(net, inputs().float(), deployed="float32")
     assert certs.certified.any()
     report = check(stored(certs, tmp_path))
     assert report.deployed == "float32" and torch.equal(report.passed, certs.certified)
     assert (report.margins < check(plainly(certs)).margins)[certs.certified].all()  # rounding is paid for
     # A claim about real arithmetic alone, made as large as it can be, need not survive float32.
-    tight = er.certify(net, inputs().float(), delta=0.0)
+    tight = certify(net, inputs().float(), delta=0.0)
     assert check(tight) and not check(tight, deployed="float32")
 
 
@@ -148,7 +154,7 @@ def plainly(certs: Certificates) -> Certificates:
 
 @pytest.mark.parametrize(("limit", "value"), [("BATCH", 4), ("_MOST_ROWS", 3 * 12)])
 def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
-    certs = er.certify(network(), inputs(11), region=er.Uniform())
+    certs = certify(network(), inputs(11), region=er.Uniform())
     whole = check(certs)
     monkeypatch.setattr(api, limit, value)
     sizes, real = [], api._prove_again
@@ -166,7 +172,7 @@ def test_only_certified_inputs_are_checked(tmp_path: Path) -> None:
     labels = net(x).argmax(1)
     labels[0] = (labels[0] + 1) % 4
     x[1, 2] = math.nan
-    certs = er.certify(net, x, labels)
+    certs = certify(net, x, labels)
     report = check(stored(certs, tmp_path))
     assert report.passed.tolist() == report.checked.tolist() == certs.certified.tolist() == [False, False, True, True]
     assert report.message == ("no certificate: misclassified", "no certificate: nonfinite", "", "")
@@ -178,7 +184,7 @@ def test_only_certified_inputs_are_checked(tmp_path: Path) -> None:
 
 def test_a_run_without_certificates(tmp_path: Path) -> None:
     net, x = network(), inputs(2)
-    report = check(stored(er.certify(net, x, (net(x).argmax(1) + 1) % 4), tmp_path))
+    report = check(stored(certify(net, x, (net(x).argmax(1) + 1) % 4), tmp_path))
     assert not report and report.counts == {"proved": 0, "failed": 0, "no certificate": 2}  # nothing was proved
 
 
@@ -220,7 +226,7 @@ def test_false_claims_have_no_proof(boxes: Certificates) -> None:
 
 @pytest.mark.parametrize("name", ["ellipsoid", "l1", "oblique box", "oblique asymmetric", "oblique ellipsoid"])
 def test_other_shapes_enlarged_and_shrunk(name: str, tmp_path: Path) -> None:
-    certs = er.certify(network(), inputs(), region=SHAPES[name])
+    certs = certify(network(), inputs(), region=SHAPES[name])
     larger = sized(dataclasses.replace(certs, eps=certs.eps * 1.5))
     report = check(stored(larger, tmp_path))
     assert not report.passed.any() and all("not proved" in why for why in report.message)
@@ -231,7 +237,7 @@ def test_other_shapes_enlarged_and_shrunk(name: str, tmp_path: Path) -> None:
 
 def test_another_norm_is_another_region(tmp_path: Path) -> None:
     """An l1 certificate read as a ball, or as a box, would cover far more."""
-    certs = er.certify(network(), inputs(), region=er.L1())
+    certs = certify(network(), inputs(), region=er.L1())
     for p, region in ((1.5, "Ball(1.5)"), (2, "Ellipsoid"), (3.0, "Ball(3)"), ("inf", "Box")):
         with pytest.raises(
             er.InputError, match=re.escape(f"region cannot be 'L1': by its other fields, it is {region}")
@@ -239,7 +245,7 @@ def test_another_norm_is_another_region(tmp_path: Path) -> None:
             check(called(certs, p, "L1"))
         report = check(stored(called(certs, p, region), tmp_path))
         assert not report.passed.any() and all("not proved" in why for why in report.message)
-    ball = er.certify(network(), inputs(), region=er.Ellipsoid())
+    ball = certify(network(), inputs(), region=er.Ellipsoid())
     assert check(stored(called(ball, 1, "L1"), tmp_path)) and check(stored(called(ball, 1.9, "Ball(1.9)"), tmp_path))
 
 
@@ -283,7 +289,7 @@ def test_statuses_cannot_be_upgraded(tmp_path: Path) -> None:
     net, x = network(), inputs(4)
     labels = (net(x).argmax(1) + 1) % 4
     x[0, 0] = math.nan
-    certs = er.certify(net, x, labels)
+    certs = certify(net, x, labels)
     assert set(certs.status) == {"nonfinite", "misclassified"}
     report = check(stored(dataclasses.replace(certs, status=("certified",) * 4), tmp_path))
     assert not report.passed.any() and report.failures == (0, 1, 2, 3)
@@ -372,7 +378,7 @@ DOMAIN_FORGERIES = {
 
 @pytest.mark.parametrize("name", list(DOMAIN_FORGERIES))
 def test_boxes_that_leave_their_domain(tmp_path: Path, name: str) -> None:
-    certs = er.certify(network(), inputs(), domain=(-1, 1))
+    certs = certify(network(), inputs(), domain=(-1, 1))
     assert certs.lowest.shape == certs.highest.shape == (1, N) and check(stored(certs, tmp_path))
     k, (change, words) = first(certs), DOMAIN_FORGERIES[name]
     ends = domain_of(certs)
@@ -387,7 +393,7 @@ def test_boxes_that_leave_their_domain(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["ellipsoid", "oblique box", "oblique l1"])
 def test_other_shapes_may_leave_their_domain_and_inputs_not(tmp_path: Path, name: str) -> None:
-    certs = er.certify(network(), inputs(), region=SHAPES[name], domain=(-1, 1))
+    certs = certify(network(), inputs(), region=SHAPES[name], domain=(-1, 1))
     k = first(certs)
     narrow = {"lowest": certs.x - 1e-9, "highest": certs.x + 1e-9}
     assert torch.equal(check(stored(dataclasses.replace(certs, **narrow), tmp_path)).passed, certs.certified)
@@ -446,7 +452,7 @@ def test_rotated_shapes_that_are_not_what_they_say(rotated: Certificates, tmp_pa
 @pytest.mark.parametrize("name", ["ellipsoid", "l1", "oblique ellipsoid", "oblique l1"])
 def test_a_region_around_another_point_is_not_the_inputs(name: str, tmp_path: Path) -> None:
     """The input lies in the region, which is proved; but its extents are not the room around that input."""
-    certs = er.certify(network(), inputs(), region=SHAPES[name])
+    certs = certify(network(), inputs(), region=SHAPES[name])
     moved = certs.x + 0.5 * certs.eps * torch.eye(N)[0].double()
     if certs.basis is not None:
         moved = certs.x + 0.5 * (certs.eps * torch.eye(N)[0]) @ certs.basis.T
@@ -466,7 +472,7 @@ def test_an_input_beside_its_region_is_proved_by_itself() -> None:
     """Rounding may put x a hair outside a rotated region; what is said of it must then not rest on the region."""
     net = Network.chain((2,), [ops.Linear(torch.tensor([[1.0, 0.0], [0.0, 0.0]]).double())])
     x = torch.tensor([[1.0, 0.0]]).double()
-    certs = er.certify(net, x, region=er.Oblique(torch.eye(2)), max_eps=0.5)
+    certs = certify(net, x, region=er.Oblique(torch.eye(2)), max_eps=0.5)
     assert check(certs)
     # A region around (0.5, 0), which ends at 1e-12, and an input at -1e-12: beside it, and decided otherwise.
     rows = [[-1e-12, 0.0]], [[0.5, 0.0]], [[0.5 - 1e-12, 0.25]]
@@ -531,7 +537,7 @@ def test_bad_calls_are_refused_in_words(boxes: Certificates) -> None:
 def test_one_output_has_no_label() -> None:
     net = mlp(np.random.default_rng(0), [N, 5, 1], ops.ReLU())
     x = inputs(2)
-    certs = er.certify(net, x, spec=er.outputs_within(net(x), 1.0))
+    certs = certify(net, x, spec=er.outputs_within(net(x), 1.0))
     assert check(certs)
     none = {"spec_rows": None, "spec_offset": None, "spec_group": None}
     forged = dataclasses.replace(certs, **none, labels=certs.labels * 0, margins=torch.zeros(2, 0).double())
@@ -541,7 +547,7 @@ def test_one_output_has_no_label() -> None:
 
 def test_arb(tmp_path: Path) -> None:
     pytest.importorskip("flint")
-    some = er.certify(network(sizes=(N, 5, 3)), inputs(3))
+    some = certify(network(sizes=(N, 5, 3)), inputs(3))
     report = check(stored(some, tmp_path), arithmetic="arb")
     assert report.arithmetic == "arb" and torch.equal(report.passed, some.certified) and report.passed.any()
     assert not check(grown(some, 1.5), arithmetic="arb").passed.any()
@@ -550,7 +556,7 @@ def test_arb(tmp_path: Path) -> None:
 def test_arb_does_not_answer_for_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its proof is about real arithmetic; the claim about execution in float32 is still proved in float64."""
 
-    certs = er.certify(network().cast(torch.float32), inputs().float(), delta=0.0)
+    certs = certify(network().cast(torch.float32), inputs().float(), delta=0.0)
 
     def sure(net: Network, area: Stated, *told: object) -> Tensor:
         return torch.ones(len(area.lower), 3, dtype=torch.float64)

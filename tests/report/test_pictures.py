@@ -37,7 +37,14 @@ def plane(count: int = 9, **told: Any) -> er.Certificates:
     return er.certify(NET, x, labels_for(NET, x, wrong=(2,)), **{"domain": (-1.2, 1.2), **told})
 
 
-CERTS = plane(reach=True)
+CERTS: er.Certificates
+
+
+@pytest.fixture(scope="module", autouse=True)
+def certs() -> None:
+    """Not where the file is read: every worker collects all files."""
+    global CERTS
+    CERTS = plane(reach=True)
 
 
 def texts(ax: Any) -> list[str]:

@@ -31,7 +31,8 @@ X = points(12)
 
 
 def made(folder: Path, net: Network, x: np.ndarray = X, labels: np.ndarray | None = None, **settings: Any) -> Run:
-    given = Settings.of({"part_rows": 8, "device": "cpu", "domain": [-2, 2], **settings})
+    quick = {"solver_options": {"gradients": 1}}
+    given = Settings.of({"part_rows": 8, "device": "cpu", "domain": [-2, 2], **quick, **settings})
     return run_dataset(net, dataset(x, labels), folder, given).run
 
 

@@ -58,7 +58,8 @@ def test_what_labels_mean(own: Any, told: Any, used: tuple[str, ...], kind: str)
             y = np.array(labels)
             np.savez(path, x=X, y=y.astype(float) if numeric and kind == "floats" else y)
         data = open_data(path) if kind != "set" else dataset(X, TRUTH, classes=used)
-        settings = Settings.of({"device": "cpu", "class_names": None if told is None else ",".join(told)})
+        quick = {"device": "cpu", "bounds": "simple", "solver_options": {"gradients": 1}}
+        settings = Settings.of({**quick, "class_names": None if told is None else ",".join(told)})
         good = known is not None and set(labels) <= set(known) and not contradicts
         if kind == "set" and not contradicts and known is not None:
             good = good or {"0", "1", "2"} <= set(known)  # a published set's numbers are names as well
@@ -81,7 +82,7 @@ def test_what_labels_mean(own: Any, told: Any, used: tuple[str, ...], kind: str)
 def test_text_labels_of_a_model_without_names_are_refused(tmp_path: Path) -> None:
     er.save_network(NET, tmp_path / "net.elbowroom")
     np.savez(tmp_path / "data.npz", x=X, y=np.array(ANIMALS)[TRUTH])
-    given = ("certify", tmp_path / "net.elbowroom", tmp_path / "data.npz", "--device", "cpu")
+    given = ("certify", tmp_path / "net.elbowroom", tmp_path / "data.npz", "--device", "cpu", "--bounds", "simple")
     said = refused(*given, "--out", tmp_path / "run")
     assert "the labels of data.npz are names ('cat', 'dog', 'newt'), and the model does not say which of its 3" in said
     assert "list the names in the order of its outputs, as in --class-names cat,dog,newt" in said
@@ -114,15 +115,17 @@ def test_folders_of_images_say_nothing_about_outputs(tmp_path: Path) -> None:
 
 
 def test_labels_in_python() -> None:
+    quick: dict[str, Any] = {"bounds": "simple", "solver": er.Sequential(gradients=1)}
     net = called(ANIMALS)
-    certs = er.certify(net, X, labels=np.array(ANIMALS)[TRUTH])
+    certs = er.certify(net, X, labels=np.array(ANIMALS)[TRUTH], **quick)
     assert certs.labels.tolist() == TRUTH.tolist() and "misclassified" not in certs.status
     assert er.verify(net, X[0], X[0], labels=ANIMALS[TRUTH[0]])
     with pytest.raises(InputError, match="there is no class 'eel'; the network's classes are 'dog', 'cat', 'newt'"):
         er.certify(net, X[:2], labels=["dog", "eel"])
     counted = called(("1", "2", "3"))
     with pytest.warns(er.DataWarning, match=r"those of outputs, 0 to 2; .* called '1', '2', '3': give these"):
-        assert er.certify(counted, X[TRUTH > 0], labels=TRUTH[TRUTH > 0]).labels.tolist() == TRUTH[TRUTH > 0].tolist()
-    er.certify(counted, X, labels=TRUTH)  # 0 is no name: these are outputs
-    assert er.certify(counted, X, labels=(TRUTH + 1).astype(str)).labels.tolist() == TRUTH.tolist()
-    assert er.certify(called(("0", "1", "2")), X, labels=TRUTH).labels.tolist() == TRUTH.tolist()
+        certs = er.certify(counted, X[TRUTH > 0], labels=TRUTH[TRUTH > 0], **quick)
+    assert certs.labels.tolist() == TRUTH[TRUTH > 0].tolist()
+    er.certify(counted, X, labels=TRUTH, **quick)  # 0 is no name: these are outputs
+    assert er.certify(counted, X, labels=(TRUTH + 1).astype(str), **quick).labels.tolist() == TRUTH.tolist()
+    assert er.certify(called(("0", "1", "2")), X, labels=TRUTH, **quick).labels.tolist() == TRUTH.tolist()

@@ -39,7 +39,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 
 
 def run(out: Path, watch: Any | None = None, resume: bool = False, **given: str) -> Certificates:
-    found = Settings.of({"part_rows": 3, "device": "cpu", "engine": "ray", **given})
+    quick = {"bounds": "simple", "solver_options": {"gradients": 1}}  # it is not the search that is looked at
+    found = Settings.of({"part_rows": 3, "device": "cpu", "engine": "ray", **quick, **given})
     done = run_dataset(NET, DATA, out, found, watch=watch, resume=resume)
     assert done.complete and sorted(p.name for p in out.iterdir()) == ["network.elbowroom", "parts", "run.json"]
     certs = er.Certificates.load(out)

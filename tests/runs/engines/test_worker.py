@@ -22,6 +22,8 @@ from runs.small import labels_for, network, points
 from support import mlp
 
 NET = network()
+# Where it is not the search that counts.
+QUICK: dict[str, Any] = {"bounds": "simple", "solver_options": {"gradients": 1}}
 
 
 def worker(net: Network = NET, **settings: float | list[float] | str) -> Worker:
@@ -60,7 +62,9 @@ def test_bad_inputs_are_rows() -> None:
     labels = labels_for(NET, x, wrong=(6,))
     x[1, 0], x[2, 1], x[3, 0] = np.nan, np.inf, 5.0
     labels[4] = 12
-    found = worker(domain=[-2, 2]).compute(part(x, labels, {1: "cat.png is no image"}, {2: "no number in 'age'"}))
+    found = worker(domain=[-2, 2], **QUICK).compute(
+        part(x, labels, {1: "cat.png is no image"}, {2: "no number in 'age'"})
+    )
     assert found.status == ("certified", "error", "nonfinite", "error", "error", "certified", "misclassified")
     assert found.message[1] == "cat.png is no image" and found.message[2] == "no number in 'age'"
     assert "outside the domain" in found.message[3]
@@ -75,7 +79,7 @@ def test_bad_inputs_are_rows() -> None:
 def test_an_input_that_breaks_something(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault nobody foresaw, in one input of eight: its row has the message, the others are as without it."""
     x = points(8)
-    clean = worker(**settings).compute(part(x))
+    clean = worker(**QUICK, **settings).compute(part(x))
 
     def fragile(net: Network, x: Tensor, *rest: Any, **more: Any) -> Any:
         if bool((x[:, 0] == float(bad)).any()):
@@ -84,7 +88,7 @@ def test_an_input_that_breaks_something(settings: dict[str, Any], monkeypatch: p
 
     bad = x[5, 0]
     monkeypatch.setattr(module, "certify", fragile)
-    found = worker(**settings).compute(part(x))
+    found = worker(**QUICK, **settings).compute(part(x))
     assert found.status == (*clean.status[:5], "error", *clean.status[6:])
     assert found.message[5] == "ArithmeticError: not with this one" and torch.equal(found.x, clean.x)
     others = torch.arange(8) != 5
@@ -114,9 +118,9 @@ def failing(error: Any, most: int = 0) -> Any:
 )
 def test_out_of_memory(monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
     x = points(5)
-    wanted = worker().compute(part(x))
+    wanted = worker(**QUICK).compute(part(x))
     monkeypatch.setattr(module, "certify", failing(error, most=2))
-    found = worker().compute(part(x))
+    found = worker(**QUICK).compute(part(x))
     assert found.status == wanted.status and torch.allclose(found.geomean, wanted.geomean, rtol=1e-4)
     monkeypatch.setattr(module, "certify", failing(error))
     with pytest.raises(ElbowroomError, match="not one input of part 3 could be certified: "):
@@ -126,7 +130,7 @@ def test_out_of_memory(monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
 def test_what_is_wrong_with_everything_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "certify", failing(RuntimeError("CUDA error: device-side assert triggered"), most=1))
     with pytest.raises(ElbowroomError, match="the device failed"):
-        worker().compute(part(points(4)))
+        worker(**QUICK).compute(part(points(4)))
     monkeypatch.setattr(module, "certify", failing(UnsupportedError("no bound for Foo")))
     with pytest.raises(UnsupportedError, match="Foo"):
         worker().compute(part(points(4)))
@@ -157,7 +161,7 @@ def test_certify_says_when_one_input_does_not_fit(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("within", [None, 0.5])
 @pytest.mark.parametrize("domain", [None, [-1, 1]])
 def test_the_sample_claims_what_parts_claim(region: Any, within: float | None, domain: list[int] | None) -> None:
-    own = worker(region=region, within=within, domain=domain)
+    own = worker(region=region, within=within, domain=domain, **QUICK)
     sample, found = own.sample(), own.compute(part(points(2)))
     assert sample.settings == found.settings and set(sample.status) == {"error"}
     for name in declared(er.Certificates):
