@@ -3,10 +3,8 @@
 Cases are derandomised: the same ones on every run. No deadline, since machines differ.
 """
 
-import functools
 import gc
 import os
-import sys
 import warnings
 from collections.abc import Generator
 from pathlib import Path
@@ -36,23 +34,6 @@ def pytest_collection() -> Generator[None, Any, Any]:
     finally:
         gc.freeze()
         gc.enable()
-        _export_for_devices_of_tests()
-
-
-def _export_for_devices_of_tests() -> None:
-    """torch.export prepares all operators for the twelve kinds of device there are, each time, and lists all of them
-    26 times: half of the time in which a module is read. Prepared for those of tests alone, and listed once, programs
-    are the same. Where torch does this differently, it takes its time."""
-    exported, utils = (sys.modules.get(name) for name in ("torch.export.exported_program", "torch._export.utils"))
-    keys = torch._C.DispatchKey
-    for name, kept in (
-        ("_AUTOGRAD_ALIAS_BACKEND_KEYS_TO_OVERRIDE", [keys.AutogradCPU, keys.AutogradCUDA, keys.AutogradMeta]),
-        ("_BACKEND_KEYS_TO_OVERRIDE", [keys.CPU, keys.CUDA, keys.Meta]),
-    ):
-        if isinstance(getattr(exported, name, None), list):
-            setattr(exported, name, kept)
-    if hasattr(utils, "_materialize_cpp_cia_ops"):
-        utils._materialize_cpp_cia_ops = functools.cache(utils._materialize_cpp_cia_ops)
 
 
 @pytest.fixture(scope="session")
