@@ -26,7 +26,8 @@ from elbowroom.proof.kernel.support import dot, hull, least, least_past
 # Errors a deployed network adds of its own: (node number, sizes of the inputs, size of the output) -> `b x *shape`.
 Noise = Callable[[int, list[Tensor], Tensor], Tensor]
 _WIDE = 1 << 13  # features, from where on rows over them are not written out
-_ROWS = {"cpu": 1 << 22, "cuda": 1 << 25}  # numbers in flight per chunk of rows
+_ROWS = {"cpu": 1 << 18, "cuda": 1 << 25}  # numbers in flight per chunk of rows: on a CPU, what the cache holds
+_FEWEST = 16  # rows at a time, however long
 
 
 class StrictBounds:
@@ -229,7 +230,7 @@ class StrictBounds:
         node, batch = self.net.nodes[i], len(self.lower[0])
         below, above = self.lower[0].new_full((2, batch, node.size), -torch.inf)
         widest = max(n.size for n in self.net.nodes[self._entry if self._entry < i else 0 : i + 1])
-        step = max(1, _ROWS.get(below.device.type, _ROWS["cpu"]) // (2 * widest))
+        step = max(_FEWEST, _ROWS.get(below.device.type, _ROWS["cpu"]) // (2 * widest))
         per = max(1, step // node.size)
         for b in range(0, batch, per):
             chosen = torch.arange(b, min(b + per, batch), device=below.device)
