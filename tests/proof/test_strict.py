@@ -76,6 +76,59 @@ def test_networks_made_to_break_floating_point() -> None:
     assert proved > 0.3 * total
 
 
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Every input counts as wide, so that rows over it are not written out; two features at a time."""
+    monkeypatch.setattr(strict, "_WIDE", 1)
+    monkeypatch.setattr(support, "_NUMBERS", 1)
+    monkeypatch.setattr(support, "_FEWEST", 2)
+    monkeypatch.setattr(rows, "_PART", 3)
+    return monkeypatch
+
+
+def test_wide_inputs_made_to_break_floating_point(wide: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+    plain = strict.least_past
+    wide.setattr(strict, "least_past", lambda *told: [used.append(1), plain(*told)][1])
+    for seed in range(600 if FULL else 60):
+        found, _, _ = crossings(torture.case(seed), parallel=seed % 2 == 1)
+        assert not found, (seed, found[:3])
+    assert len(used) > 30
+
+
+def test_rounding_is_counted_over_a_wide_input(wide: pytest.MonkeyPatch) -> None:
+    """Without its error terms the sum over parts of the features claims what is not so."""
+    wide.setattr(support, "gamma", lambda n: 0.0)
+    wide.setattr(strict, "gamma", lambda n: 0.0)
+    seeds = range(list(torture.KINDS).index("cancel"), 300, len(torture.KINDS))
+    assert any(crossings(torture.case(seed), seed % 2 == 1)[0] for seed in seeds)
+
+
+@pytest.mark.parametrize("reshaped", [False, True])
+@pytest.mark.parametrize("deployed", [None, "float32"])
+def test_wide_inputs_are_proved_as_others(reshaped: bool, deployed: str | None, wide: pytest.MonkeyPatch) -> None:
+    """The same numbers but for rounding, of several inputs at once; as executed, moving numbers about may flush them,
+    and is not left out."""
+    rng = np.random.default_rng(0)
+    net = mlp(rng, [12, 7, 6, 3])
+    if reshaped:
+        net = Network.chain((3, 4), [ops.Reshape((12,)), *(node.op for node in net.nodes[1:])])
+    net = net.cast(torch.float32)
+    net = Network(net.nodes)
+    lower = torch.from_numpy(rng.normal(size=(3, 12)).astype(np.float32)).double()
+    told = Stated(lower, lower + 0.01), torch.tensor([[[1.0, -1.0, 0.0], [0.0, 1.0, -1.0]]], dtype=F64)
+    told = *told, torch.zeros(1, 2, dtype=F64), torch.arange(2)
+    assert (StrictBounds(net.cast(F64), told[0], False)._entry > 0) is True
+    for parallel in (False, True):
+        found = prove(net, *told, Hints(parallel), deployed)
+        wide.setattr(strict, "_WIDE", 1 << 40)
+        expected = prove(net, *told, Hints(parallel), deployed)
+        wide.setattr(strict, "_WIDE", 1)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    noisy = StrictBounds(net.cast(F64), told[0], False, lambda i, sizes, result: torch.zeros_like(result))
+    assert (noisy._entry > 0) is not reshaped
+
+
 @pytest.mark.parametrize("broken", ["rounding", "underflow", "overflow"])
 def test_a_broken_checker_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cases above are hard enough: without one of these error terms the check claims what is not so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import fields
@@ -14,6 +15,8 @@ from torch import Tensor
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Node
 
+_PART = 1 << 15  # numbers that are hashed at a time: in the cache, and by one thread
+
 
 def exact(t: Tensor, node: Node, field: str) -> np.ndarray:
     """The parameter as float64 numbers, little end first; refused where those cannot be the same numbers."""
@@ -21,6 +24,14 @@ def exact(t: Tensor, node: Node, field: str) -> np.ndarray:
     if not torch.equal(wide.to(t.dtype), t.detach().cpu()):
         raise InputError(f"node {node.name}: {field} holds numbers that float64 cannot hold")
     return np.asarray(wide.numpy(), dtype="<f8", order="C")
+
+
+def hash_of(t: Tensor, node: Node, field: str) -> str:
+    """The hash of the parameter as `exact` gives it, a part at a time: no copy of it is made."""
+    found = hashlib.sha256()
+    for part in t.detach().flatten().split(_PART):
+        found.update(exact(part, node, field).data)
+    return found.hexdigest()
 
 
 def plain_fields(node: Node) -> dict[str, Any]:

@@ -11,7 +11,6 @@ they were added, whether a number is held in float32 or float64, and the names o
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -28,7 +27,7 @@ from torch import Tensor
 from elbowroom.errors import InputError
 from elbowroom.files import TYPES, Archive, canonical_json, digest, parse_json, write_archive
 from elbowroom.network import operations as ops
-from elbowroom.network.encoding import DECODE, decode_shape, exact, plain_fields
+from elbowroom.network.encoding import DECODE, decode_shape, exact, hash_of, plain_fields
 from elbowroom.network.graph import About, Graph, Network, Node, Origin
 from elbowroom.network.table_file import read_table, written_table
 
@@ -53,8 +52,7 @@ def network_hash(net: Network) -> str:
     found: list[str] = []
     for node in net.nodes:
         parameters = {
-            field: {"shape": list(t.shape), "sha256": hashlib.sha256(exact(t, node, field).tobytes()).hexdigest()}
-            for field, t in node.op.tensors().items()
+            field: {"shape": list(t.shape), "sha256": hash_of(t, node, field)} for field, t in node.op.tensors().items()
         }
         # A node is known by what it computes from what, which does not depend on its number.
         described = [node.op.name, plain_fields(node), parameters, [found[j] for j in node.inputs]]

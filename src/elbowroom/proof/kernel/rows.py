@@ -24,6 +24,7 @@ from elbowroom.network.operations import Shape
 from elbowroom.proof.kernel.rounding import ETA, SAFE, U
 
 _CONV = (F.conv1d, F.conv2d, F.conv3d)
+_PART = 1 << 17  # numbers of a matrix at a time
 _INSIDE = (1e-290, 1e290)  # where derived factors keep to relative errors
 
 
@@ -89,7 +90,9 @@ class _Linear(AffineRow):
         return (a @ op.weight,)
 
     def sizes(self, op: ops.Linear, *radii: Tensor) -> Tensor:
-        return radii[0] @ op.weight.abs().T
+        # Some rows at a time: of a large matrix no second one is written.
+        parts = op.weight.split(max(1, _PART // op.weight.shape[1]))
+        return torch.cat([radii[0] @ part.abs().T for part in parts], -1)
 
     def offset_size(self, op: ops.Linear, like: Tensor) -> Tensor | None:
         return None if op.bias is None else op.bias.abs()

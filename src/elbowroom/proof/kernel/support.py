@@ -13,6 +13,7 @@ from elbowroom.proof.kernel.rounding import ETA, SAFE, U, down, gamma, up
 
 # In a norm, beside those of its sum: products, quotients and the last product; two powers at LIBRARY each.
 ROUNDINGS = 48
+_NUMBERS, _FEWEST = 200_000, 256  # of a part of a product at a time, and features: parts that the cache holds
 
 
 def dot(a: Tensor, v: Tensor) -> Tensor:
@@ -57,6 +58,26 @@ def least(region: Stated, a: Tensor) -> tuple[Tensor, Tensor]:
     spread = _dual(a.abs() * reach, region.p) * (1 + 2 * gamma(n + ROUNDINGS)) + n * ETA
     value = middle - spread
     return value, error + 2 * U * (middle.abs() + spread)
+
+
+def least_past(region: Stated, a: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """`least(region, a @ weight)` for a box without categories, some features at a time, so that the product is never
+    written out; `a`: `b x r x m`, `weight`: `m x n`.
+
+    Sums over parts of the features, added up, are sums over all of them in some order.
+    """
+    assert region.lower is not None and region.upper is not None and region.categories is None
+    n = weight.shape[1]
+    lower, upper = region.lower, region.upper
+    size = torch.maximum(lower.abs(), upper.abs())
+    value, error = a.new_zeros(2, *a.shape[:2])
+    step = max(_FEWEST, _NUMBERS // (a.shape[0] * a.shape[1]))
+    for start in range(0, n, step):
+        at = slice(start, start + step)
+        part = (a.flatten(0, 1) @ weight[:, at]).reshape(*a.shape[:2], -1)
+        value += dot(part.clamp_min(0), lower[:, at]) + dot(part.clamp_max(0), upper[:, at])
+        error += dot(part.abs_(), size[:, at])
+    return value, gamma(n + 2) * error + 2 * n * ETA
 
 
 def least_of_levels(region: Stated, a: Tensor) -> Tensor:

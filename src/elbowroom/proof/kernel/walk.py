@@ -21,11 +21,13 @@ from elbowroom.proof.kernel.cuts import Cuts
 from elbowroom.proof.kernel.relaxed import RELAXED, Planes
 from elbowroom.proof.kernel.rounding import ETA, SAFE, U, down, gamma, up
 from elbowroom.proof.kernel.rows import AFFINE, offset, size_of_offset
-from elbowroom.proof.kernel.support import dot, hull, least
+from elbowroom.proof.kernel.support import dot, hull, least, least_past
 
 # Errors a deployed network adds of its own: (node number, sizes of the inputs, size of the output) -> `b x *shape`.
 Noise = Callable[[int, list[Tensor], Tensor], Tensor]
-_ROWS = {"cpu": 1 << 22, "cuda": 1 << 25}  # numbers in flight per chunk of rows
+_WIDE = 1 << 13  # features, from where on rows over them are not written out
+_ROWS = {"cpu": 1 << 18, "cuda": 1 << 25}  # numbers in flight per chunk of rows: on a CPU, what the cache holds
+_FEWEST = 16  # rows at a time, however long
 
 
 class StrictBounds:
@@ -62,6 +64,7 @@ class StrictBounds:
         # Nodes whose entries move freely of each other, as a box's do, and nodes whose interval is their very range.
         apart = region.is_box and region.categories is None  # the entries of a code do not
         self._free, self._exact = [apart], [apart]
+        self._entry = _entry(net, noise is None) if apart and low.shape[1] >= _WIDE else 0
         for i in range(1, len(net.nodes)):
             self._visit(i, i in targets)
 
@@ -226,8 +229,8 @@ class StrictBounds:
         """
         node, batch = self.net.nodes[i], len(self.lower[0])
         below, above = self.lower[0].new_full((2, batch, node.size), -torch.inf)
-        widest = max(n.size for n in self.net.nodes[: i + 1])
-        step = max(1, _ROWS.get(below.device.type, _ROWS["cpu"]) // (2 * widest))
+        widest = max(n.size for n in self.net.nodes[self._entry if self._entry < i else 0 : i + 1])
+        step = max(_FEWEST, _ROWS.get(below.device.type, _ROWS["cpu"]) // (2 * widest))
         per = max(1, step // node.size)
         for b in range(0, batch, per):
             chosen = torch.arange(b, min(b + per, batch), device=below.device)
@@ -326,6 +329,12 @@ class StrictBounds:
                 total.add(dot(flat, found[0].expand(1, *node.shape).flatten(1)))
             row, shapes = AFFINE[type(node.op)], self._shapes(k)
             count = row.terms(node.op, node.shape, shapes).back
+            if k == self._entry and not coefficients:
+                total.doubt(count * ETA * (self.size(0)[chosen].flatten(1).sum(1, keepdim=True) + 1))
+                value, doubt = least_past(self.region.take(chosen), flat, node.op.tensors()["weight"])
+                total.add(value)
+                total.doubt(doubt)
+                continue
             for j, part in zip(node.inputs, row.back(node.op, a.flatten(0, 1), shapes)):
                 total.doubt(count * ETA * (self.size(j)[chosen].flatten(1).sum(1, keepdim=True) + 1))
                 give(j, part)
@@ -347,6 +356,21 @@ class StrictBounds:
             value = down(value + offset - (gamma(count) * (size + offset.abs()) * SAFE + count * ETA))
             found = torch.maximum(found, torch.where(torch.isfinite(value), value, -torch.inf))
         return torch.where(self.overflowed[:, None], -torch.inf, found)
+
+
+def _entry(net: Network, exact: bool) -> int:
+    """The matrix that alone reads the input as it is or, where moving numbers about is exact, laid out in one axis; 0
+    where there is none."""
+    at = 0
+    for i, node in enumerate(net.nodes[1:], 1):
+        if node.inputs != (at,) or any(at in other.inputs for other in net.nodes[i + 1 :]):
+            return 0
+        if type(node.op) is ops.Linear and len(net.nodes[at].shape) == 1:
+            return i
+        if type(node.op) is not ops.Reshape or not exact:
+            return 0
+        at = i
+    return 0
 
 
 class _Total:

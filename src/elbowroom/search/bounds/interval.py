@@ -11,8 +11,11 @@ from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.relaxations import row_of
 
 
-def interval(node: Node, lowers: Sequence[Tensor], uppers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The node's interval from those of its inputs; every tensor `b x *shape`.
+def interval(
+    node: Node, lowers: Sequence[Tensor], uppers: Sequence[Tensor], center: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The node's interval from those of its inputs; every tensor `b x *shape`. `center`: of an affine node, its value
+    in the middle of them, where that is known.
 
     Affine maps act on centre and radius, `W c + b` and `|W| r`: the same as
     `W_+ l + W_- u + b` with half the products.
@@ -20,6 +23,7 @@ def interval(node: Node, lowers: Sequence[Tensor], uppers: Sequence[Tensor]) -> 
     row = MAPS.get(type(node.op))
     if row is None:
         return row_of(node).interval(node.op, lowers, uppers)
-    center = node.op(*((l + u) / 2 for l, u in zip(lowers, uppers)))
+    if center is None:
+        center = node.op(*((l + u) / 2 for l, u in zip(lowers, uppers)))
     radius = row.absolute(node.op, *((u - l) / 2 for l, u in zip(lowers, uppers)))
     return center - radius, center + radius

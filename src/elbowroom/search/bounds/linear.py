@@ -32,6 +32,7 @@ from elbowroom.search.bounds.coefficients import Coefficients, Geometry, Patch, 
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.walk import Plan, Steps, Walk, plan, relaxations, widest
+from elbowroom.search.bounds.wide import Entry, Through
 from elbowroom.search.memory import Pool
 from elbowroom.search.regions.input_set import InputSet
 
@@ -130,7 +131,7 @@ class _Piece(NamedTuple):
 
     batch: Tensor
     rows: Tensor
-    parts: list[Coefficients]
+    parts: list[Coefficients | Through]
 
 
 @dataclass
@@ -170,7 +171,12 @@ class _Job:
         self.plan: Plan = dict.fromkeys(self.ancestors)
         if self.rows is None:
             self.plan = plan(self.net, self.node, self.ancestors, self.inputs.is_box)
-        self.widest = widest(self.net, self.plan)
+        # Unit rows over the entry itself are those of its matrix: nothing is left to multiply.
+        last = self.node if self.rows is not None else self.node - 1
+        entry = Entry.of(self.net, self.inputs)
+        self.entry = entry if entry is not None and entry.node <= last else None
+        first = 0 if self.entry is None else self.entry.node
+        self.widest = widest(self.net, {i: at for i, at in self.plan.items() if i >= first})
 
     # --- values
 
@@ -207,7 +213,7 @@ class _Job:
     def _walk(self, tensors: Sequence[Tensor], part: slice | Tensor, trace: bool) -> Walk:
         planes = relaxations(self.net, self._terms, tensors[1:], self.active, self.parallel, part)
         inputs = self.inputs.take(part, tensors[0][part])
-        return Walk(self.net, self.plan, inputs, planes, self.parallel, trace)
+        return Walk(self.net, self.plan, inputs, planes, self.parallel, trace, self.entry)
 
     def _start(self, first: int, last: int, batch: slice | None) -> dict[int, Coefficients]:
         """Coefficients of rows `first` to `last`: `1 x r x *shape`, or the inputs' own where `batch` is given."""
@@ -261,7 +267,7 @@ class _Job:
         steps = Steps(self.net, self.plan)
         while True:
             top = max(coefficients)
-            if top == 0 or top in self._terms:
+            if top == 0 or top in self._terms or (self.entry is not None and top == self.entry.node):
                 return coefficients
             steps.affine(top, coefficients)
 
@@ -287,7 +293,9 @@ class _Job:
             at = rows.clamp_min(0).expand(len(grads), -1, -1)
             weight = torch.where(rows >= 0, grads[:, batch].gather(2, at), 0.0).transpose(0, 1)
             for whole, part in zip(totals, parts):
-                whole[:, batch] += collected(weight, part, tuple(whole.shape[2:])).transpose(0, 1)
+                shape = tuple(whole.shape[2:])
+                found = part.collected(weight, shape) if isinstance(part, Through) else collected(weight, part, shape)
+                whole[:, batch] += found.transpose(0, 1)
         return totals
 
     def _width(self, tensors: Sequence[Tensor]) -> int:
@@ -296,7 +304,10 @@ class _Job:
         found = 0
         for i, t in zip(nodes, tensors):
             at = self.plan[i]
-            found += t[0].numel() if at is None else at.numbers(self.net.nodes[i].shape[0])
+            if i == 0 and self.entry is not None:  # not written out
+                found += self.net.nodes[self.entry.node].size
+            else:
+                found += t[0].numel() if at is None else at.numbers(self.net.nodes[i].shape[0])
         return found
 
     def _parameters_of(self, i: int) -> int:
@@ -309,7 +320,7 @@ class _Job:
             for rows in index[part, :count].split(step, 1):
                 yield _Piece(part, rows, self._derivatives(rows, part, tensors))
 
-    def _derivatives(self, index: Tensor, part: Tensor, tensors: Sequence[Tensor]) -> list[Coefficients]:
+    def _derivatives(self, index: Tensor, part: Tensor, tensors: Sequence[Tensor]) -> list[Coefficients | Through]:
         walk = self._walk(tensors, part, True)
         rows = index.clamp_min(0)
         if self.rows is not None:

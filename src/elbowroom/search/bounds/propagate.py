@@ -59,12 +59,14 @@ class Propagation:
         self.values = net.values(inputs.center)
         lower, upper = inputs.hull()
         self.lower, self.upper = [lower], [upper]
-        # The linearised network's value at the centre, as a deviation from the true one (the paper's phi).
+        # With parallel lines, the linearised network's value at the centre, as a deviation from the true one (the
+        # paper's phi); with others anything.
         self.phi = [torch.zeros_like(lower)]
         self.planes: dict[int, Planes] = {}
         self._active: dict[int, Tensor] = {}
         self._product = [inputs.is_box]  # node i takes every point of its interval (coordinates are free)
         self._tight = [inputs.is_box]  # node i's interval is exact, so a linear bound cannot improve on it
+        self._centred = [inputs.categories is None]  # the middle of node i's interval is its value at the centre
         targets = {*net.preactivations, len(net.nodes) - 1} if bound_outputs else set(net.preactivations)
         # The range of an activation over the best bounds of its input is not improved on by its own lines.
         if method.intervals:
@@ -75,18 +77,22 @@ class Propagation:
     def _visit(self, i: int, target: bool) -> None:
         net, node = self.net, self.net.nodes[i]
         row = MAPS.get(type(node.op))
-        low, high = interval(node, [self.lower[j] for j in node.inputs], [self.upper[j] for j in node.inputs])
+        centred = row is not None and all(self._centred[j] for j in node.inputs)
+        lows, highs = ([of[j] for j in node.inputs] for of in (self.lower, self.upper))
+        low, high = interval(node, lows, highs, self.values[i] if centred else None)
         if row is None:
             self._relax(i)
             self._product.append(False)
             self._tight.append(False)
         else:
-            self.phi.append(row.linear(node.op, *(self.phi[j] for j in node.inputs)))
+            used = self.method.linear and self.method.parallel
+            self.phi.append(row.linear(node.op, *(self.phi[j] for j in node.inputs)) if used else self.values[i])
             j, alone = node.inputs[0], len(node.inputs) == 1
             elementwise = row.elementwise and alone
             repeats = row.broadcasts and node.size != net.nodes[j].size
             self._product.append(self._product[j] and elementwise and not repeats)
             self._tight.append(alone and (self._product[j] or (self._tight[j] and elementwise)))
+        self._centred.append(centred and (self._tight[i] or not target))
         chosen = None
         # In small layers the rows cost little, and intervals without them are wider.
         worth = target and i in self._skips and not self._tight[i] and node.size >= _FEW
@@ -120,13 +126,13 @@ class Propagation:
         """The planes of a node that is not affine, and phi past it."""
         node, parallel = self.net.nodes[i], self.method.parallel
         if not self.method.linear:
-            self.phi.append(torch.zeros_like(self.values[i]))  # never used
+            self.phi.append(self.values[i])  # never used
             return
         l, u, z = ([of[j] for j in node.inputs] for of in (self.lower, self.upper, self.values))
         planes = self.planes[i] = row_of(node).planes(node.op, l, u, z, parallel)
         self._note_active(i)
         if not parallel:
-            self.phi.append(torch.zeros_like(self.values[i]))  # never used
+            self.phi.append(self.values[i])  # never used
             return
         total = (planes.lower + planes.upper) / 2
         for term in planes.terms:

@@ -32,6 +32,7 @@ from elbowroom.search.bounds.coefficients import (
 )  # fmt: skip
 from elbowroom.search.bounds.maps import MAPS, map_of
 from elbowroom.search.bounds.relaxations import TABLE
+from elbowroom.search.bounds.wide import Entry, Through
 from elbowroom.search.regions.input_set import InputSet
 
 Plan = dict[int, Geometry | None]  # per node: the windows of rows over it; None: rows are over all of it
@@ -124,13 +125,14 @@ class Steps:
 
 
 class Walk(Steps):
-    """`relaxed`: planes by node. `trace`: what is kept for the way up."""
+    """`relaxed`: planes by node. `trace`: what is kept for the way up. `entry`: where rows end, if not at the input."""
 
     def __init__(
-        self, net: Network, plan: Plan, inputs: InputSet, relaxed: dict[int, Relaxation], parallel: bool, trace: bool
-    ) -> None:
+        self, net: Network, plan: Plan, inputs: InputSet, relaxed: dict[int, Relaxation], parallel: bool, trace: bool,
+        entry: Entry | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(net, plan)
-        self.inputs, self.relaxed, self.parallel = inputs, relaxed, parallel
+        self.inputs, self.relaxed, self.parallel, self.entry = inputs, relaxed, parallel, entry
         self.trace: dict[int, Coefficients] | None = {} if trace else None
         self.place: Places | None = None  # where rows over windows began
         # Where the coefficients are: slopes by term, then ends; of a pair, the upper one and how far the lower is
@@ -154,8 +156,8 @@ class Walk(Steps):
         self.place = next((c.place for c in coefficients.values() if isinstance(c, Patch)), None)
         while True:
             i = max(coefficients)
-            if i == 0:
-                return sum_ - self._support(coefficients.pop(0))
+            if i == 0 or (self.entry is not None and i == self.entry.node):
+                return sum_ - self._support(i, coefficients.pop(i))
             if i not in self.relaxed:
                 self.affine(i, coefficients)
                 continue
@@ -183,10 +185,12 @@ class Walk(Steps):
                     below = _scattered(below, term.source, self.net.nodes[term.node].shape)
                 self.give(term.node, like(c, below), coefficients)
 
-    def _support(self, c: Coefficients) -> Tensor:
-        """The largest value of rows over the input."""
+    def _support(self, i: int, c: Coefficients) -> Tensor:
+        """The largest value of rows over the input, or the entry."""
         if self.trace is not None:
-            self.trace[0] = c
+            self.trace[i] = c
+        if i and self.entry is not None:
+            return self.entry.support(c, self.inputs)
         if isinstance(c, Patch):
             radius = self.lines[0] = [cut(self.inputs.radius, c)]
             return dotted(c, c.a.abs(), radius[0])
@@ -194,25 +198,31 @@ class Walk(Steps):
 
     # --- derivatives
 
-    def up(self, ancestors: Sequence[int]) -> list[Coefficients]:
+    def up(self, ancestors: Sequence[int]) -> list[Coefficients | Through]:
         """After a traced `down`: derivatives of the rows by the radius and the planes of every relaxed node, in the
         order of `linear._parameters`. (Coefficients, too: per row, over a part of a node or all of it.)"""
         assert self.trace is not None
-        start = self.trace[0]
-        if isinstance(start, Patch):
-            by_radius: Coefficients = replace(start, a=-start.a.abs())
-            at: Coefficients = replace(start, a=-torch.copysign(self.lines[0][0], start.a), clean=True)
+        first = 0 if 0 in self.trace or self.entry is None else self.entry.node
+        start = self.trace[first]
+        if first and self.entry is not None:
+            by_radius: Coefficients | Through = Through(self.entry, start)
+            at: Coefficients = self.entry.attained(start, self.inputs)
+        elif isinstance(start, Patch):
+            by_radius = replace(start, a=-start.a.abs())
+            at = replace(start, a=-torch.copysign(self.lines[0][0], start.a), clean=True)
         else:
             flat = whole(start, self.net.nodes[0].shape).flatten(2)
             attained, by = self.inputs.support_gradient(flat, self.parallel)
             by_radius, at = -by, -attained.reshape(*attained.shape[:2], *self.net.nodes[0].shape)
         # g[i]: the derivative of each row's bound by its coefficients over node i.
-        g = {0: at}
+        g = {first: at}
         found: dict[int, list[Coefficients]] = {}
         last = max(self.trace)
         for i in ancestors[1:]:
             if i > last:
                 break
+            if i <= first:
+                continue
             if any(j not in g for j in self.net.nodes[i].inputs):
                 continue
             if i in self.relaxed:

@@ -125,23 +125,35 @@ def _beyond_the_near_edge(
     budget = budget.clamp_min(torch.finfo(budget.dtype).tiny)
     weight = importance.sum(1, keepdim=True)
     price = weight / budget / both.shape[1]  # lambda, b x g
+    rounds, every = _PRICE_ROUNDS, (both, far, near, caps, importance)
+    if both.shape[2] >= _MANY:  # prices of a sample are nearly those of all
+        part = tuple(t[..., ::_EVERY] for t in every)
+        price, _ = _settled(rounds, price, budget * part[-1].sum(1, keepdim=True) / weight, *part)
+        rounds = _LAST_ROUNDS
+    return _settled(rounds, price, budget, *every)[1]
+
+
+def _settled(
+    rounds: int, price: Tensor, budget: Tensor, both: Tensor, far: Tensor, near: Tensor, caps: Tensor,
+    importance: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Prices of the rows, `b x g`, after some rounds, and which features then reach past their nearer edge, `b x n`."""
     beyond = torch.zeros_like(near, dtype=torch.bool)
-    for _ in range(_PRICE_ROUNDS):
-        p_both = (price[:, :, None] * both).sum(1).clamp_min(1e-30)
-        p_far = (price[:, :, None] * far).sum(1).clamp_min(1e-30)
+    for _ in range(rounds):
+        p_both, p_far = (torch.bmm(price[:, None], t).squeeze(1).clamp_min(1e-30) for t in (both, far))
         inner = torch.minimum(near, importance / p_both)
         outer = torch.minimum(torch.maximum(importance / p_far - near, near), caps)
         gain_inner = importance * (2 * inner).clamp_min(1e-30).log() - p_both * inner
         gain_outer = importance * (near + outer).clamp_min(1e-30).log() - p_both * near - p_far * (outer - near)
         beyond = (gain_outer >= gain_inner) & (caps > near)
-        spent = torch.where(
-            beyond[:, None], both * near[:, None] + far * (outer - near)[:, None], both * inner[:, None]
-        ).sum(-1)
+        spent = torch.bmm(both, torch.where(beyond, near, inner)[..., None]).squeeze(-1)
+        spent = spent + torch.bmm(far, torch.where(beyond, outer - near, 0.0)[..., None]).squeeze(-1)
         price = price * (spent / budget).clamp(0.2, 5.0)
-    return beyond
+    return price, beyond
 
 
-_PRICE_ROUNDS = 30
+_PRICE_ROUNDS, _LAST_ROUNDS = 30, 4
+_MANY, _EVERY = 1 << 14, 17  # features, from where on prices are settled on a sample first; one of how many is in it
 
 
 class PlacedAsymmetricBox(PlacedBox):

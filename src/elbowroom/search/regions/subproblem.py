@@ -21,6 +21,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from elbowroom.search.regions.prices import Prices, widths_by_prices
+
+_MANY = 1 << 14  # entries, from where on prices of the rows are looked for first
 _STEPS = 40
 _GAP = 1e-4  # per unit of weight: the mean log width is this close to the best
 _KEEP = 0.95  # the share of the way to the nearest bound a step may go
@@ -53,6 +56,10 @@ def largest_widths(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: T
     where b is positive (a row without budget is treated as having next to none).
     """
     dtype = a.dtype
+    if a.shape[2] >= _MANY and a.device.type == "cpu":
+        found = _by_prices(a, b, cap, weight, already)
+        if found is not None:
+            return found
     a, b, cap, weight = (t.to(torch.float64) for t in (a, b, cap, weight))
     n = weight.shape[1]
     per = cap.shape[1] // n
@@ -139,6 +146,19 @@ def largest_widths(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: T
         y, z_low, z_high = y + dual * d_y, z_low + dual * d_low, z_high + dual * d_high
         pace = torch.where(torch.minimum(primal, dual) < 0.5, 0.5, 0.1)
     return torch.where(movable, theta * unit, 0.0).to(dtype)
+
+
+def _by_prices(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: Tensor | None) -> Tensor | None:
+    """The same by prices of the rows, one input after the other; None where those of one were not found."""
+    found = torch.empty_like(cap)
+    c = torch.zeros_like(weight) if already is None else already
+    wide = (t.to(torch.float64) for t in (b, cap, weight.expand_as(c), c))
+    for k, (own, *rest) in enumerate(zip(a, *wide)):
+        theta = widths_by_prices(Prices(own, *rest), _GAP)
+        if theta is None:
+            return None
+        found[k] = theta
+    return found
 
 
 def _times(matrix: Tensor, vector: Tensor) -> Tensor:

@@ -1,0 +1,128 @@
+"""Rows that end in a wide input: the last product and what is asked of it, a block of features at a time.
+
+Of an image of 150,000 features a hundred rows are 60 MB, written, read, and read again by every step that follows. But
+nobody needs them whole: the support of a row over a box, its derivative by the radius, and the point where it is
+attained are sums over features, or belong to one of them. So a block of features, small enough to stay in the cache,
+goes through all steps before the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elbowroom.network.graph import Network, Node
+from elbowroom.network.operations import Shape
+from elbowroom.search.bounds.coefficients import Coefficients, Columns, numbers
+from elbowroom.search.bounds.maps import MAPS
+from elbowroom.search.regions.input_set import InputSet, dot
+
+_WIDE = 1 << 13  # features: from where on rows do not fit the cache
+_BLOCK = 200_000  # numbers of a block of rows
+_LEAST = 256  # features of a block
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """The one operation that reads the input: `node`, with its matrix `weight`, `out x n`, behind `before`, operations
+    on single features. A box is a box there, too."""
+
+    node: int
+    weight: Tensor
+    before: tuple[Node, ...]
+
+    @staticmethod
+    def of(net: Network, inputs: InputSet) -> Entry | None:
+        """None where the input is not wide, is read by others, or is no box; and on a GPU, which has no such cache."""
+        if not inputs.is_box or net.n_inputs < _WIDE or inputs.center.device.type != "cpu":
+            return None
+        readers: dict[int, list[int]] = {}
+        for i, node in enumerate(net.nodes):
+            for j in node.inputs:
+                readers.setdefault(j, []).append(i)
+        before: list[Node] = []
+        at = 0
+        while len(readers.get(at, ())) == 1:
+            at = readers[at][0]
+            node = net.nodes[at]
+            row = MAPS.get(type(node.op))
+            if row is None or len(node.inputs) != 1:
+                return None
+            weight = row.matrix(node.op)
+            if weight is not None and len(node.shape) == 1:
+                return Entry(at, weight, tuple(before))
+            if not row.elementwise or node.size != net.nodes[node.inputs[0]].size:
+                return None
+            before.append(node)
+        return None
+
+    def radius(self, inputs: InputSet) -> Tensor:
+        """Of the box where the matrix meets it, `b x n`."""
+        radius = inputs.radius
+        for node in self.before:
+            radius = MAPS[type(node.op)].absolute(node.op, radius)
+        return radius.flatten(1)
+
+    def _blocks(self, c: Coefficients) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Rows over the operation's output, carried to its input: features, the matrix there, and `b x r x block`."""
+        a = numbers(c)
+        size = max(_LEAST, _BLOCK // (a.shape[0] * a.shape[1]) // 64 * 64)
+        for start in range(0, self.weight.shape[1], size):
+            at = slice(start, start + size)
+            weight = self.weight[:, at]
+            if isinstance(c, Columns):  # what stands at -1 is zero
+                weight = weight[c.index.clamp_min(0)]
+                yield at, weight, torch.bmm(a, weight)
+            else:
+                yield at, weight, (a.flatten(0, 1) @ weight).reshape(*a.shape[:2], -1)
+
+    def support(self, c: Coefficients, inputs: InputSet) -> Tensor:
+        """How far rows fall below their value at the centre, `b x r`."""
+        radius, total = self.radius(inputs), None
+        for at, _, rows in self._blocks(c):
+            part = dot(rows.abs_(), radius[:, at])
+            total = part if total is None else total.add_(part)
+        assert total is not None
+        return total
+
+    def attained(self, c: Coefficients, inputs: InputSet) -> Coefficients:
+        """The point of the box, from its centre, where rows over the operation are least, and what the operation makes
+        of it: `b x r x out`, or the entries that count."""
+        radius, total = self.radius(inputs), torch.zeros_like(numbers(c))
+        for at, weight, rows in self._blocks(c):
+            torch.copysign(radius[:, None, at], rows, out=rows)
+            total -= rows @ weight.mT
+        return Columns(torch.where(c.index[:, None] >= 0, total, 0.0), c.index) if isinstance(c, Columns) else total
+
+    def by_radius(self, weight: Tensor, c: Coefficients, shape: Shape) -> Tensor:
+        """Derivatives by the radius, `b x k x *shape`, of sums of rows' bounds: those of `c`, `b x r`, weighted by
+        `weight`, `b x k x r`."""
+        found = weight.new_empty(*weight.shape[:2], self.weight.shape[1])
+        for at, _, rows in self._blocks(c):
+            found[:, :, at] = torch.bmm(weight, rows.abs_().neg_())
+        found = found.flatten(0, 1)
+        below = [shape, *(node.shape for node in self.before[:-1])]
+        for node, into in zip(reversed(self.before), reversed(below)):
+            pull = torch.func.vjp(partial(MAPS[type(node.op)].absolute, node.op), found.new_zeros(len(found), *into))[1]
+            (found,) = pull(found.reshape(-1, *node.shape))
+        return found.reshape(*weight.shape[:2], *shape)
+
+
+class Through(NamedTuple):
+    """Derivatives of rows' bounds by the radius that are not written out: `c`, rows over the operation that reads the
+    input."""
+
+    entry: Entry
+    c: Coefficients
+
+    def collected(self, weight: Tensor, shape: Shape) -> Tensor:
+        """See `coefficients.collected`."""
+        return self.entry.by_radius(weight, self.c, shape)
+
+
+__all__ = ["Entry", "Through"]
