@@ -33,7 +33,8 @@ from elbowroom.network.graph import Network
 from elbowroom.network.table import Table
 from elbowroom.proof.kernel.prove import prove
 from elbowroom.search.branching.enlarge import Effort, enlarge
-from elbowroom.search.find import BLUR, Found, Inputs, Search, positions
+from elbowroom.search.evaluated import positions
+from elbowroom.search.find import BLUR, Found, Inputs, Search
 from elbowroom.search.free import Freeing
 from elbowroom.search.levels import grow
 from elbowroom.search.regions.base import Placed, Region

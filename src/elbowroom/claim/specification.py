@@ -7,7 +7,9 @@ one row per other class; "the label stays in the set T" has, per class outside T
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,13 +49,18 @@ class Specification:
             raise InputError(
                 f"group needs one number per row, got {tuple(self.group.shape)} for {self.rows.shape[1]} rows"
             )
-        used = set(self.group.tolist())
+        used = set(self._listed)
         if used != set(range(len(used))):
             raise InputError(f"groups must be numbered 0, 1, 2, ... without gaps, got {sorted(used)}")
 
+    @cached_property
+    def _listed(self) -> tuple[int, ...]:
+        """The group of each row. (Asked for in every evaluation, and a device would have to be waited for.)"""
+        return tuple(self.group.tolist())
+
     @property
     def n_groups(self) -> int:
-        return int(self.group.max()) + 1 if len(self.group) else 0
+        return max(self._listed) + 1 if self._listed else 0
 
     def reduce(self, values: Tensor) -> Tensor:
         """From a bound per row to one per group: the best of its rows.
@@ -72,7 +79,7 @@ class Specification:
 
     @property
     def _in_order(self) -> bool:
-        return bool((self.group == torch.arange(len(self.group), device=self.group.device)).all())
+        return self._listed == tuple(range(len(self._listed)))
 
     def margins(self, outputs: Tensor) -> Tensor:
         """The groups' values at given outputs: the specification holds where all are positive.
@@ -142,7 +149,10 @@ class Specification:
         """
         if self.rows.shape[0] == 1:
             return self
-        return Specification(self.rows[index], self.offset[index], self.group, self.decision)
+        found = copy(self)  # what was checked stays so
+        object.__setattr__(found, "rows", self.rows[index])
+        object.__setattr__(found, "offset", self.offset[index])
+        return found
 
 
 @in_own_modes

@@ -5,7 +5,7 @@ Fast, and only as right as its precision: what is found here is proposed, and `c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -14,9 +14,8 @@ from elbowroom.claim.space import Space
 from elbowroom.claim.specification import Specification
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.propagate import BoundFunction, OwnBounds
-from elbowroom.search.bounds.stable import Stable
+from elbowroom.search.evaluated import Evaluated, Kept, OwnEvaluated
 from elbowroom.search.regions.base import Placed, Region
-from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.objective import Objective, Volume
 from elbowroom.search.regions.smallest import Smallest
 from elbowroom.search.solvers.boundary import to_boundary
@@ -91,6 +90,7 @@ class Search:
     prior: Tensor | None = None
     scale: Tensor | None = None
     smallest: bool = False
+    passes: Kept = field(default_factory=Kept, repr=False)
 
     def place(self, inputs: Inputs, cap: Tensor, dtype: torch.dtype) -> Placed:
         """The shape around the inputs, with these caps, `b x n`."""
@@ -122,17 +122,11 @@ class Search:
 
     def _margins(self, inputs: Inputs, dtype: torch.dtype) -> Margins:
         """How margins of regions around the inputs are computed in `dtype`, less delta."""
-        device, rows = inputs.points.device, inputs.rows
-        net, rounded = self.net.cast(dtype, device), inputs.spec.cast(dtype, device)
-        stable = Stable(net, len(inputs))
-
-        def margins(sets: InputSet, index: Tensor) -> Tensor:
-            at = positions(rows, index)
-            if isinstance(self.evaluate, OwnBounds):
-                return self.evaluate(net, sets, rounded.part(at), stable.at(at, sets)) - self.delta
-            return self.evaluate(net, sets, rounded.part(at)) - self.delta
-
-        return margins
+        device = inputs.points.device
+        net, spec = self.net.cast(dtype, device), inputs.spec.cast(dtype, device)
+        if not isinstance(self.evaluate, OwnBounds):
+            return Evaluated(net, self.evaluate, spec, inputs.rows, self.delta)
+        return OwnEvaluated(net, self.evaluate, spec, inputs.rows, self.delta, self.passes)
 
     def again(self, inputs: Inputs, found: Found, dtype: torch.dtype, work: Work) -> Found:
         """Regions that were found before, made larger in the features that are free; others, whose ends the space
@@ -226,8 +220,3 @@ def _length(least: Tensor, slope: Tensor) -> Tensor:
     need not have (an input of zeros does not say in which units). Zero where it is unknown."""
     length = least / slope.sum(1)
     return torch.nan_to_num(length, nan=0.0, posinf=0.0).clamp(0, _MOST_SIZE)
-
-
-def positions(rows: Tensor, index: Tensor) -> Tensor:
-    """Where each of `index` stands in `rows` (sorted)."""
-    return torch.searchsorted(rows, index)

@@ -141,6 +141,18 @@ def columns_of(t: Tensor, index: Tensor) -> Tensor:
     return torch.where(at >= 0, t.gather(2, at.clamp_min(0).expand(-1, t.shape[1], -1)), 0.0)
 
 
+def part_of(matrix: Tensor, index: Tensor | None, columns: Tensor | None) -> Tensor:
+    """Rows and columns of a matrix, `out x in`, for each input: `b x m x k`, or the matrix where neither is given.
+    Columns at -1 are zero; rows at -1 mean nothing."""
+    if columns is None:
+        return matrix if index is None else matrix[index.clamp_min(0)]
+    padded = F.pad(matrix, (0, 1))
+    columns = torch.where(columns >= 0, columns, matrix.shape[1])
+    if index is None:
+        return padded.T[columns].mT
+    return padded[index.clamp_min(0)[:, :, None], columns[:, None]]
+
+
 def whole(c: Coefficients, shape: Shape) -> Tensor:
     """Coefficients over all of a node of this shape."""
     if isinstance(c, Tensor):
@@ -232,5 +244,5 @@ def _each(lead: Sequence[int], size: int, device: torch.device) -> Tensor:
 
 __all__ = [
     "Coefficients", "Columns", "Geometry", "Patch", "Places", "cleaned", "collected", "columns_of", "cut", "dotted",
-    "embedded", "like", "numbers", "own_windows", "total", "whole", "windows",
+    "embedded", "like", "numbers", "own_windows", "part_of", "total", "whole", "windows",
 ]  # fmt: skip

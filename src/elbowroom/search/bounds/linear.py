@@ -28,9 +28,10 @@ from torch.autograd.function import once_differentiable
 
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.coefficients import Coefficients, Geometry, Patch, Places, collected
+from elbowroom.search.bounds.coefficients import Coefficients, Columns, Geometry, Patch, Places, collected, part_of
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.planes import Planes
+from elbowroom.search.bounds.sizes import Sizes, numbers_of
 from elbowroom.search.bounds.walk import Plan, Steps, Walk, plan, relaxations, widest
 from elbowroom.search.bounds.wide import Entry, Through
 from elbowroom.search.memory import Pool
@@ -50,6 +51,7 @@ def lower_deviation(
     pool: Pool,
     chosen: Tensor | None = None,
     active: dict[int, Tensor] | None = None,
+    sizes: Sizes | None = None,
 ) -> Tensor:
     """Lower bounds of rows over a node's deviation from its value at the centre.
 
@@ -59,7 +61,8 @@ def lower_deviation(
     or, every entry followed by its negative, `2 s`. Returns `b x r`. With
     parallel lines the result is minus the radius, to be added to the rows' centre. `chunk`: bytes for the rows in
     flight; `pool`: where Jacobians may be kept, which are computed again for each gradient where they do not fit.
-    `active`: of some relaxed nodes, the entries that are not zero throughout, `b x m`, filled up with -1.
+    `active`: of some relaxed nodes, the entries that are not zero throughout, `b x m`, filled up with -1. `sizes`: how
+    many rows there is room for, where that depends on numbers.
     Differentiable by the region's radius and the planes.
     """
     ancestors = net_ancestors(net, node)
@@ -67,7 +70,8 @@ def lower_deviation(
     if chosen is not None and not parallel:
         negative = torch.where(chosen >= 0, chosen + net.nodes[node].size, -1)
         chosen = torch.stack([chosen, negative], 2).flatten(1)
-    job = _Job(net, node, rows, chosen, relaxed, ancestors, inputs, parallel, chunk, pool, planes, active or {})
+    own = active or {}, sizes or Sizes()
+    job = _Job(net, node, rows, chosen, relaxed, ancestors, inputs, parallel, chunk, pool, planes, *own)
     tensors = [inputs.radius]
     for i in relaxed:
         tensors.extend(_parameters(planes[i], parallel))
@@ -129,7 +133,7 @@ class _PullBack(torch.autograd.Function):
 class _Piece(NamedTuple):
     """Derivatives of some rows of some inputs: of which, `m`, which, `m x s` (-1 for none), and by each tensor."""
 
-    batch: Tensor
+    batch: slice | Tensor
     rows: Tensor
     parts: list[Coefficients | Through]
 
@@ -158,6 +162,7 @@ class _Job:
     pool: Pool
     planes: dict[int, Planes]
     active: dict[int, Tensor]
+    sizes: Sizes
     _kept: _Jacobian | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -203,10 +208,10 @@ class _Job:
         return out
 
     def _chosen_values(self, tensors: Sequence[Tensor], chosen: Tensor, rows_at_once: int, out: Tensor) -> Tensor:
-        for part, count in _alike((chosen >= 0).sum(1), rows_at_once):
+        for part, count in self._alike(chosen, rows_at_once):
             for r in range(0, count, rows_at_once):
                 r_end = min(r + rows_at_once, count)
-                start = self._unit_rows(chosen[part, r:r_end].clamp_min(0))
+                start = self._unit_rows(chosen[part, r:r_end].clamp_min(0), part)
                 out[part, r:r_end] = self._walk(tensors, part, False).down(start)
         return out
 
@@ -221,23 +226,28 @@ class _Job:
             rows = self.rows if batch is None else self.rows[batch]
             return {self.node: self._shaped(rows[:, first:last])}
         index = torch.arange(first, last, device=self.inputs.radius.device)
-        return self._unit_rows(index[None])
+        return self._unit_rows(index[None], None)
 
     def _shaped(self, rows: Tensor) -> Tensor:
         return rows.reshape(*rows.shape[:2], *self.net.nodes[self.node].shape)
 
-    def _unit_rows(self, index: Tensor) -> dict[int, Coefficients]:
-        """Rows of the (signed) identity by number, `b x r`; one step further down where that is free."""
+    def _unit_rows(self, index: Tensor, part: slice | Tensor | None) -> dict[int, Coefficients]:
+        """Rows of the (signed) identity by number, `b x r`; one step further down where that is free. `part`: of which
+        inputs; None for all the same."""
         node = self.net.nodes[self.node]
+        row = MAPS.get(type(node.op)) if len(node.shape) == 1 else None
+        matrix = None if row is None else row.matrix(node.op)
+        if matrix is not None:
+            signed, below = torch.cat([matrix, -matrix]), node.inputs[0]
+            if part is None or below not in self.active or any(s is not None for _, s in self._terms[below]):
+                return {below: signed[index]}
+            columns = self.active[below][part]
+            return {below: Columns(part_of(signed, index, columns), columns)}
         sign = torch.where(index < node.size, 1.0, -1.0).to(self.inputs.radius.dtype)[..., None]
         index = index % node.size
         at = self.plan[self.node]
         if at is not None:
             return self._unit_windows(index, sign, at)
-        row = MAPS.get(type(node.op)) if len(node.shape) == 1 else None
-        matrix = None if row is None else row.matrix(node.op)
-        if matrix is not None:
-            return {node.inputs[0]: matrix[index] * sign}
         unit = sign.new_zeros(*index.shape, node.size).scatter_(-1, index[..., None], sign)
         return {self.node: self._shaped(unit)}
 
@@ -278,17 +288,18 @@ class _Job:
         `keep`: what derivatives were computed, for others, where there is room."""
         needed = (grads != 0).any(0)
         totals = [t.new_zeros(len(grads), *t.shape) for t in tensors]
-        if not bool(needed.any()):
+        index = numbers_of(needed, self.sizes, ("needed", self.node))
+        if not index.numel():
             return totals
         jacobian = self._kept
-        if jacobian is None or bool((needed & ~jacobian.covered).any()):
+        lacking = jacobian is None or bool((needed & ~jacobian.covered).any())
+        if lacking and keep:
             covered = needed if jacobian is None else needed | jacobian.covered
-            index = numbers_of(covered)
-            if keep and self.pool.take(index.numel() * self._width(tensors) * grads.element_size()):
-                self._kept = jacobian = _Jacobian(covered, list(self._pieces(index, tensors)))
-            else:
-                jacobian = None  # for this time only
-        pieces = self._pieces(numbers_of(needed), tensors) if jacobian is None else jacobian.pieces
+            every = numbers_of(covered, self.sizes, ("needed", self.node))
+            if self.pool.take(every.numel() * self._width(tensors) * grads.element_size()):
+                self._kept = _Jacobian(covered, list(self._pieces(every, tensors)))
+                jacobian, lacking = self._kept, False
+        pieces = self._pieces(index, tensors) if lacking or jacobian is None else jacobian.pieces
         for batch, rows, parts in pieces:
             at = rows.clamp_min(0).expand(len(grads), -1, -1)
             weight = torch.where(rows >= 0, grads[:, batch].gather(2, at), 0.0).transpose(0, 1)
@@ -296,6 +307,9 @@ class _Job:
                 shape = tuple(whole.shape[2:])
                 found = part.collected(weight, shape) if isinstance(part, Through) else collected(weight, part, shape)
                 whole[:, batch] += found.transpose(0, 1)
+        if not self.parallel:  # see `Walk.up`
+            for lower, upper in zip(totals[1::2], totals[2::2]):
+                upper -= lower
         return totals
 
     def _width(self, tensors: Sequence[Tensor]) -> int:
@@ -316,11 +330,13 @@ class _Job:
     def _pieces(self, index: Tensor, tensors: Sequence[Tensor]) -> Iterator[_Piece]:
         """Derivatives of the rows `index` (`b x s`, -1 for none), some at a time."""
         step = max(1, 4 * self.chunk // (self._width(tensors) * tensors[0].element_size()))
-        for part, count in _alike((index >= 0).sum(1), step):
+        for part, count in self._alike(index, step):
             for rows in index[part, :count].split(step, 1):
                 yield _Piece(part, rows, self._derivatives(rows, part, tensors))
 
-    def _derivatives(self, index: Tensor, part: Tensor, tensors: Sequence[Tensor]) -> list[Coefficients | Through]:
+    def _derivatives(
+        self, index: Tensor, part: slice | Tensor, tensors: Sequence[Tensor]
+    ) -> list[Coefficients | Through]:
         walk = self._walk(tensors, part, True)
         rows = index.clamp_min(0)
         if self.rows is not None:
@@ -329,26 +345,23 @@ class _Job:
             start: dict[int, Coefficients] = {}
             start[self.node] = self._shaped(own.gather(1, rows[..., None].expand(-1, -1, own.shape[-1])))
         elif self.chosen is not None:
-            start = self._unit_rows(self.chosen[part].gather(1, rows).clamp_min(0))
+            start = self._unit_rows(self.chosen[part].gather(1, rows).clamp_min(0), part)
         else:
-            start = self._unit_rows(rows)
+            start = self._unit_rows(rows, part)
         walk.down(start)
         return walk.up(self.ancestors)
 
-
-def _alike(counts: Tensor, most: int) -> Iterator[tuple[Tensor, int]]:
-    """Inputs that have about as many rows each, `counts`, `b`, so that few are computed for nothing: their numbers, and
-    the largest count of them; at most `most` rows at a time, or one input."""
-    sizes, order = counts.sort(descending=True, stable=True)
-    listed, first = sizes.tolist(), 0
-    while first < len(listed) and listed[first]:
-        last = first + max(1, most // listed[first])
-        yield order[first:last], listed[first]
-        first = last
-
-
-def numbers_of(mask: Tensor) -> Tensor:
-    """The positions that are set in each line of `mask`, `b x most`, filled up with -1."""
-    most = int(mask.sum(1).max()) if mask.numel() else 0
-    order = torch.argsort(mask.to(torch.int8), dim=1, descending=True, stable=True)[:, :most]
-    return torch.where(mask.gather(1, order), order, -1)
+    def _alike(self, index: Tensor, most: int) -> Iterator[tuple[slice | Tensor, int]]:
+        """Inputs that have about as many rows each, `index`, `b x s`, -1 for none, so that few are computed for
+        nothing: which, and the largest count of them; at most `most` rows at a time, or one input."""
+        batch, width = index.shape
+        if self.sizes.fixed or batch * width <= most:
+            step = max(1, most // max(width, 1))
+            yield from ((slice(first, min(first + step, batch)), width) for first in range(0, batch, step))
+            return
+        sizes, order = (index >= 0).sum(1).sort(descending=True, stable=True)
+        listed, first = sizes.tolist(), 0
+        while first < batch and listed[first]:
+            last = first + max(1, most // listed[first])
+            yield order[first:last], listed[first]
+            first = last

@@ -106,7 +106,8 @@ def _extremes(row: Row, op: ops.Activation, k: Tensor, l: Tensor, u: Tensor, z: 
 
 
 def like(value: Any, t: Tensor) -> Tensor:
-    return torch.as_tensor(value, dtype=t.dtype, device=t.device).expand_as(t)
+    # (Numbers are not copied from the host, which would have to wait.)
+    return (value.to(t) if isinstance(value, Tensor) else t.new_full((), value)).expand_as(t)
 
 
 # --- piecewise linear functions: everything follows from their kinks

@@ -16,11 +16,12 @@ from torch import Tensor
 from elbowroom.claim.specification import Specification
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.interval import interval
-from elbowroom.search.bounds.linear import lower_deviation, numbers_of
+from elbowroom.search.bounds.linear import lower_deviation
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.methods import Method, check_margin, method_named
 from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.relaxations import TABLE, row_of
+from elbowroom.search.bounds.sizes import Sizes, numbers_of
 from elbowroom.search.bounds.stable import Seen
 from elbowroom.search.memory import Budget, Pool
 from elbowroom.search.regions.input_set import InputSet, dot
@@ -43,10 +44,12 @@ class Propagation:
         bound_outputs: bool = True,
         skip_inactive: bool = False,
         seen: Seen | None = None,
+        sizes: Sizes | None = None,
     ) -> None:
         """`bound_outputs`: also the outputs themselves, which direct margins do not need. `skip_inactive`: no
         linear bounds where the intervals already say that a ReLU gives zero or, in images, its input. `seen`: what
-        is known of ReLUs from regions nearby; they have no linear bounds, either.
+        is known of ReLUs from regions nearby; they have no linear bounds, either. `sizes`: how many rows there is
+        room for; default, as many as there are.
         """
         self.net = net
         self.inputs = inputs
@@ -54,7 +57,7 @@ class Propagation:
         budget = budget or Budget.of(None, inputs.center.device)
         self._chunk, self._pool = budget.chunk, Pool(budget.keep)
         self._skips = _only_relus_read(net) if skip_inactive and method.intervals else frozenset()
-        self._seen = seen
+        self._seen, self._sizes = seen, sizes or Sizes()
         self._readers = Counter(j for node in net.nodes for j in node.inputs)
         self.values = net.values(inputs.center)
         lower, upper = inputs.hull()
@@ -105,7 +108,7 @@ class Propagation:
                 on, off = remembered.assumed(i, self.values[i])
                 low, high = torch.where(on, low.clamp_min(0), low), torch.where(off, high.clamp_max(0), high)
                 known = known | on | off
-            chosen = numbers_of(~known.flatten(1))
+            chosen = numbers_of(~known.flatten(1), self._sizes, ("rows", i))
         wanted = self.method.hidden or (self.method.linear and i == len(net.nodes) - 1)
         if target and wanted and not self._tight[i] and (chosen is None or chosen.numel()):
             linear_low, linear_high = self._linear_bounds(i, chosen)
@@ -156,7 +159,7 @@ class Propagation:
         zero = (planes.lower == 0) & (planes.upper == 0)
         for term in planes.terms:
             zero = zero & (term.lower_slope == 0) & (term.upper_slope == 0)
-        active = numbers_of(~zero)
+        active = numbers_of(~zero, self._sizes, ("active", i))
         if active.shape[1] <= _MOST_ACTIVE * node.size:
             self._active[i] = active
 
@@ -164,8 +167,9 @@ class Propagation:
         """Bounds of node i; of its `chosen` entries only (`b x s`, -1 for none), infinite for the others."""
         value, parallel = self.values[i], self.method.parallel
         found = lower_deviation(
-            self.net, i, None, self.planes, self.inputs, parallel, self._chunk, self._pool, chosen, self._active
-        )
+            self.net, i, None, self.planes, self.inputs, parallel, self._chunk, self._pool, chosen, self._active,
+            self._sizes,
+        )  # fmt: skip
         below, above = (found, found) if parallel else found.chunk(2, dim=1)
         if chosen is not None:
             below, above = (found, found) if parallel else (found[:, 0::2], found[:, 1::2])
@@ -183,7 +187,7 @@ class Propagation:
         if self.method.linear:
             found = value + lower_deviation(
                 self.net, last, spec.rows, self.planes, self.inputs, self.method.parallel, self._chunk, self._pool,
-                active=self._active,
+                active=self._active, sizes=self._sizes,
             )  # fmt: skip
             if self.method.parallel:
                 found = found + dot_rows(spec.rows, self.phi[last])
@@ -256,10 +260,17 @@ class OwnBounds:
     margin: str
     budget: Budget | None
 
-    def __call__(self, net: Network, inputs: InputSet, spec: Specification, seen: Seen | None = None) -> Tensor:
+    def __call__(
+        self,
+        net: Network,
+        inputs: InputSet,
+        spec: Specification,
+        seen: Seen | None = None,
+        sizes: Sizes | None = None,
+    ) -> Tensor:
         direct = self.margin == "direct"
         found = Propagation(
-            net, inputs, self.method, self.budget, bound_outputs=not direct, skip_inactive=True, seen=seen
+            net, inputs, self.method, self.budget, bound_outputs=not direct, skip_inactive=True, seen=seen, sizes=sizes
         )
         return found.margins(spec, self.margin)
 

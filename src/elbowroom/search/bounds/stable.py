@@ -35,8 +35,15 @@ class Stable:
         inside = ((lower >= known_lower) & (upper <= known_upper)).all(1)
         near = inside & ((upper - lower).sum(1) >= _LEAST * width.sum(1))
         new = ~near
-        self._hull[0][index[new]], self._hull[1][index[new]] = lower[new], upper[new]
+        # Masks, and nothing that has to be waited for: passes are recorded.
+        for known, own in zip(self._hull, (lower, upper)):
+            known[index] = torch.where(new[:, None], own, known[index])
         return Seen(self, index, new)
+
+    def forget(self, index: Tensor) -> None:
+        """As if the inputs `index`, `m`, had never been seen."""
+        if self._hull is not None:
+            self._hull[0][index] = torch.nan
 
     def of(self, node: int) -> Tensor:
         """The states of a node, `b x *shape`."""
@@ -63,4 +70,6 @@ class Seen:
     def keep(self, node: int, lower: Tensor, upper: Tensor) -> None:
         """Remembers the bounds of a node, `m x *shape`, of inputs for which nothing was assumed."""
         state = (lower >= 0).to(torch.int8) - (upper <= 0).to(torch.int8)
-        self._stable.of(node)[self._index[self._new]] = state[self._new]
+        known = self._stable.of(node)
+        new = self._new.reshape(-1, *[1] * (state.dim() - 1))
+        known[self._index] = torch.where(new, state, known[self._index])

@@ -27,6 +27,7 @@ from elbowroom.search.bounds.coefficients import (
     like,
     numbers,
     own_windows,
+    part_of,
     total,
     whole,
 )  # fmt: skip
@@ -100,11 +101,15 @@ class Steps:
     def affine(self, i: int, coefficients: dict[int, Coefficients]) -> None:
         node, c = self.net.nodes[i], coefficients.pop(i)
         row, shapes = map_of(node), [self.net.nodes[j].shape for j in node.inputs]
-        if isinstance(c, Columns):
-            weight = row.matrix(node.op)
-            if weight is not None:  # rows at -1 meet coefficients of zero
-                self.give(node.inputs[0], torch.bmm(c.a, weight[c.index.clamp_min(0)]), coefficients)
-                return
+        weight = row.matrix(node.op)
+        if weight is not None and not isinstance(c, Patch) and len(node.shape) == 1:
+            index, columns = c.index if isinstance(c, Columns) else None, self.columns(node.inputs[0])
+            a = numbers(c)
+            if columns is not None and len(a) != len(columns):
+                columns = None
+            a = a @ part_of(weight, index, columns)
+            self.give(node.inputs[0], a if columns is None else Columns(a, columns), coefficients)
+            return
         if isinstance(c, Patch):
             reached = row.reach(node.op, c.at, node.shape, shapes)
             if reached is not None:
@@ -115,6 +120,10 @@ class Steps:
         a = whole(c, node.shape)
         for j, part, shape in zip(node.inputs, row.adjoint(node.op, a.flatten(0, 1), shapes), shapes):
             self.give(j, part.reshape(*a.shape[:2], *shape), coefficients)
+
+    def columns(self, j: int) -> Tensor | None:
+        """The entries of node j, `b x m`, that its planes leave; None for all."""
+        return None
 
     def give(self, j: int, c: Coefficients, coefficients: dict[int, Coefficients]) -> None:
         """Coefficients arrive at node j, and add up there."""
@@ -139,6 +148,10 @@ class Walk(Steps):
         # from it.
         self.lines: dict[int, list[Tensor]] = {}
 
+    def columns(self, j: int) -> Tensor | None:
+        known = self.relaxed.get(j)
+        return None if known is None or any(term.source is not None for term in known.terms) else known.active
+
     def _lines(self, i: int, c: Coefficients) -> list[Tensor]:
         """The planes of node i where the coefficients are."""
         terms, ends, _ = self.relaxed[i]
@@ -159,6 +172,9 @@ class Walk(Steps):
             if i == 0 or (self.entry is not None and i == self.entry.node):
                 return sum_ - self._support(i, coefficients.pop(i))
             if i not in self.relaxed:
+                found = self._to_input(i, coefficients)
+                if found is not None:
+                    return sum_ - found
                 self.affine(i, coefficients)
                 continue
             terms, _, active = self.relaxed[i]
@@ -185,6 +201,22 @@ class Walk(Steps):
                     below = _scattered(below, term.source, self.net.nodes[term.node].shape)
                 self.give(term.node, like(c, below), coefficients)
 
+    def _to_input(self, i: int, coefficients: dict[int, Coefficients]) -> Tensor | None:
+        """The largest value of rows over the input, `b x r`, straight from a layer that reads it, where that is faster:
+        on a GPU, where reading rows once more takes as long as making them. The radius then belongs to the matrix."""
+        node, c = self.net.nodes[i], coefficients[i]
+        weight = map_of(node).matrix(node.op)
+        if len(coefficients) > 1 or node.inputs != (0,) or weight is None or len(node.shape) > 1:
+            return None
+        if self.trace is not None or not self.inputs.is_box or isinstance(c, Patch) or not _reads_slowly(numbers(c)):
+            return None
+        a, radius = numbers(c), self.inputs.radius
+        if len(a) != len(radius) or a.shape[1] < a.shape[2]:  # a matrix for each input must be less than its rows
+            return None
+        scaled = part_of(weight, c.index if isinstance(c, Columns) else None, None) * radius[:, None]
+        found: Tensor = torch.linalg.vector_norm(a @ scaled, ord=1, dim=-1)
+        return found
+
     def _support(self, i: int, c: Coefficients) -> Tensor:
         """The largest value of rows over the input, or the entry."""
         if self.trace is not None:
@@ -200,7 +232,8 @@ class Walk(Steps):
 
     def up(self, ancestors: Sequence[int]) -> list[Coefficients | Through]:
         """After a traced `down`: derivatives of the rows by the radius and the planes of every relaxed node, in the
-        order of `linear._parameters`. (Coefficients, too: per row, over a part of a node or all of it.)"""
+        order of `linear._parameters`. (Coefficients, too: per row, over a part of a node or all of it.) Of a pair,
+        those by the upper one are by both together, so that fewer numbers are written."""
         assert self.trace is not None
         first = 0 if 0 in self.trace or self.entry is None else self.entry.node
         start = self.trace[first]
@@ -245,11 +278,13 @@ class Walk(Steps):
                     parts.append(own_windows(whole(below, shape), self.place, reached))
             patch = Patch(parts[0], self.place, at, False)
             return replace(patch, a=row.linear_at(node.op, parts, patch, node.shape))
+        weight = row.matrix(node.op)
+        if weight is not None and len(node.shape) == 1:
+            below, index = g[node.inputs[0]], self._columns_above(i)
+            columns = below.index if isinstance(below, Columns) else None
+            found = numbers(below) @ part_of(weight, index, columns).mT
+            return found if index is None else Columns(torch.where(index[:, None] >= 0, found, 0.0), index)
         read = [whole(g[j], shape) for j, shape in zip(node.inputs, shapes)]
-        columns, weight = self._columns_above(i), row.matrix(node.op)
-        if columns is not None and weight is not None:
-            found = torch.bmm(read[0], weight[columns.clamp_min(0)].mT)
-            return Columns(torch.where(columns[:, None] >= 0, found, 0.0), columns)
         pushed = row.linear(node.op, *(t.flatten(0, 1) for t in read))
         pushed = pushed.reshape(*read[0].shape[:2], *node.shape)
         if at is None or self.place is None:
@@ -274,7 +309,7 @@ class Walk(Steps):
             here, by_ends = -torch.copysign(lines[-1], a), [-a.abs()]
         else:
             above, by_lower_end = (a > 0).to(a.dtype), a.clamp_min(0)
-            here, by_ends = torch.addcmul(lines[-2], above, lines[-1]), [by_lower_end, a - by_lower_end]
+            here, by_ends = torch.addcmul(lines[-2], above, lines[-1]), [by_lower_end, a]
         for t, term in enumerate(self.relaxed[i].terms):
             below = self._below(g[term.node], c, term, node.shape)
             by_slope = below * a
@@ -283,8 +318,7 @@ class Walk(Steps):
                 here = torch.addcmul(here, below, lines[t])
             else:
                 upper, step = lines[2 * t : 2 * t + 2]
-                by_lower = by_slope * above
-                by += [by_lower, by_slope - by_lower]
+                by += [by_slope * above, by_slope]
                 here = torch.addcmul(here, below, torch.addcmul(upper, above, step))
         return like(c, here), [like(c, t) for t in (*by, *by_ends)]
 
@@ -324,6 +358,11 @@ def relaxations(
 def _upper_and_step(pair: list[Tensor]) -> list[Tensor]:
     """From lower and upper to upper and lower minus upper; a single one stays."""
     return pair if len(pair) == 1 else [pair[1], pair[0] - pair[1]]
+
+
+def _reads_slowly(a: Tensor) -> bool:
+    """Whether rows take as long to read as to make."""
+    return a.is_cuda
 
 
 def _cut_to(a: Tensor, index: Tensor) -> Columns:

@@ -23,7 +23,7 @@ class PlacedBox(Placed):
         self, x: Tensor, space: Space, shape: tuple[int, ...], dtype: torch.dtype, basis: Tensor | None = None
     ) -> None:
         super().__init__(x, space, shape, dtype, basis)
-        self.cut = bool((self.below != self.above)[self.free].any())
+        self.cut = bool(((self.below != self.above) & self.free).any())
 
     def extents(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """How far the box reaches down and up, `b x n` each."""

@@ -17,6 +17,7 @@ from elbowroom.search.solvers.problem import Problem
 
 _FARTHEST = 4.0  # times the largest feasible factor: how far to go without a bracket
 _SMOOTH = 2  # evaluations in which a parabola should have found the boundary roughly
+_FEW = 1024  # inputs of which a CPU keeps the books
 _STUCK = 3  # evaluations after which a bracket that is not half as wide is halved
 _STEEP = 3.0  # margins at the input: farther below zero a point says little about where zero is
 _TRUSTED = 0.05  # how far a prediction may move at most, as a share, to be believed without a bracket
@@ -55,6 +56,9 @@ class Points:
 
     def put(self, index: Tensor, other: Points) -> None:
         self.t[index], self.v[index] = other.t, other.v
+
+    def to(self, device: torch.device) -> Points:
+        return Points(self.t.to(device), self.v.to(device))
 
     def root(self) -> Tensor:
         """Where the first margin becomes negative, by what is known, `b`; infinite where none seems to."""
@@ -103,22 +107,25 @@ def to_boundary(
     are smooth, a factor within this share of the end, on either side, will do.
     """
     dtype, device = theta.dtype, theta.device
-    limit = _limit(theta, problem.region.caps)
+    desk = _desk(theta)
+    limit = _limit(theta, problem.region.caps).to(desk)
     low, end, high = torch.zeros_like(limit), torch.zeros_like(limit), torch.full_like(limit, torch.inf)
     met, stuck = torch.ones_like(limit, dtype=torch.bool), torch.zeros_like(limit, dtype=torch.long)
     aim, width = torch.full_like(limit, torch.nan), torch.full_like(limit, torch.inf)
-    margin, beyond = problem.at_input.double().amin(1), torch.zeros_like(limit)  # at the input; just beyond the end
+    at_input = problem.at_input.to(desk)
+    margin, beyond = at_input.double().amin(1), torch.zeros_like(limit)  # at the input; just beyond the end
     trial = limit.clamp_max(1.0)
     known = points is not None
-    points = Points.at_zero(problem.at_input) if points is None else points
-    open_ = torch.arange(len(theta), device=device)
+    points = Points.at_zero(at_input) if points is None else points.to(desk)
+    bend = None if bend is None else bend.to(desk)
+    open_ = torch.arange(len(theta), device=desk)
     for step in range(most):
         if known:
             t, value = points.t[:, 0], points.v[:, 0].to(dtype)
         else:
-            part = problem if len(open_) == len(theta) else problem.take(open_)
-            t = trial[open_]
-            value = part.margins(part.region.grow(theta[open_], t.to(dtype)))
+            t, some = trial[open_], open_.to(device)
+            part, own = (problem, theta) if len(open_) == len(theta) else (problem.take(some), theta[some])
+            value = part.margins(part.region.grow(own, t.to(device, dtype))).to(desk)
             seen = points.take(open_).with_point(t, value, None if bend is None else bend[open_])
             points.put(open_, seen)
         known = False
@@ -149,7 +156,12 @@ def to_boundary(
         lost = (root <= low * (1 + tolerance)) & ~trusted
         trial = torch.minimum(_next(root, low, high, (stuck >= _STUCK) | lost, tolerance), limit)
         aim = root
-    return Crossing(low.to(dtype), end.to(dtype), met, points)
+    return Crossing(low.to(device, dtype), end.to(device, dtype), met.to(device), points.to(device))
+
+
+def _desk(theta: Tensor) -> torch.device:
+    """Where the bookkeeping is done: of few inputs it is next to nothing, but for launching it on a GPU."""
+    return torch.device("cpu") if len(theta) <= _FEW else theta.device
 
 
 def _limit(theta: Tensor, caps: Tensor) -> Tensor:

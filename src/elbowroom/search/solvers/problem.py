@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from elbowroom.machine.failures import is_out_of_memory
+from elbowroom.search.bounds.derivatives import Derivatives, derivatives, least_left
 from elbowroom.search.regions.base import Placed
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.objective import Objective, Volume
@@ -17,6 +18,16 @@ _MOST = 16  # margins that are linearised: those of which the smallest share is 
 
 # From (input set, which inputs of the batch it stands for) to margins less delta, `b x g`.
 Margins = Callable[[InputSet, Tensor], Tensor]
+
+
+@runtime_checkable
+class Differentiated(Protocol):
+    """Margins that know their derivatives."""
+
+    def derivatives(self, sets: InputSet, index: Tensor, at_input: Tensor, most: int) -> Derivatives | None:
+        """Margins less delta, and derivatives of the `most` that have least left, beside what they are `at_input`, `b x
+        g`; None where autograd has to find them."""
+        ...
 
 
 @dataclass
@@ -110,26 +121,30 @@ class Problem:
         sides = self.region.sides(theta).detach().requires_grad_()
         with torch.enable_grad():
             inputs = replace(self.region.input_set(sides), sharpness=self.region.sharpness(step))
-            margins = self.evaluate(inputs, self.index)
-        found = margins.detach()
-        left = torch.nan_to_num(found / self.at_input, nan=-torch.inf)
-        index = left.topk(min(left.shape[1], _MOST), 1, largest=False).indices
-        rows = _derivatives(margins.gather(1, index), sides)
+        known = None
+        if isinstance(self.evaluate, Differentiated):
+            known = self.evaluate.derivatives(inputs, self.index, self.at_input, _MOST)
+        if known is not None:
+            margins, index, rows = known.margins, known.chosen, _through(inputs, known, sides)
+        else:
+            with torch.enable_grad():
+                recorded = self.evaluate(inputs, self.index)
+            margins = recorded.detach()
+            index = least_left(margins, self.at_input, _MOST)
+            (rows,) = derivatives(recorded.gather(1, index), [sides])
         self.work.rows[positions] += index.shape[1]
-        return Linearised(found, index, torch.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0))
+        rows = torch.nan_to_num(rows.transpose(0, 1), nan=0.0, posinf=0.0, neginf=0.0)
+        return Linearised(margins, index, rows)
 
 
-def _derivatives(values: Tensor, by: Tensor) -> Tensor:
-    """Derivatives of `values`, `b x k`, by `by`, `b x s`, of which a line depends on the same line: `b x k x s`."""
-    units = torch.eye(values.shape[1], dtype=values.dtype, device=values.device)[:, None].expand(-1, len(values), -1)
+def _through(inputs: InputSet, known: Derivatives, sides: Tensor) -> Tensor:
+    """Derivatives by `sides`, `k x b x s`, of which the centre and radius of the inputs are made."""
+    made, by = [inputs.radius], [known.by_radius]
+    if known.by_center is not None:
+        made, by = [*made, inputs.center], [*by, known.by_center]
 
-    def along(unit: Tensor) -> Tensor:
-        return torch.autograd.grad(values, by, unit, retain_graph=True)[0]
+    def along(*unit: Tensor) -> Tensor:
+        return torch.autograd.grad(made, sides, unit, retain_graph=True)[0]
 
-    try:
-        found = torch.func.vmap(along)(units)  # the bounds' own derivatives then serve all at once, see `_PullBack`
-    except RuntimeError as error:  # a bound of one's own may hold what cannot be batched
-        if is_out_of_memory(error):
-            raise
-        found = torch.stack([along(unit) for unit in units])
-    return found.transpose(0, 1)
+    found: Tensor = torch.func.vmap(along)(*by)
+    return found

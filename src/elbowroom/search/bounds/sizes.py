@@ -1,0 +1,70 @@
+"""How many rows there are: a number that depends on numbers, so that a device has to be waited for.
+
+A pass that is recorded (see `recorded`) cannot wait: it has room for a fixed number of rows, by what passes before it
+had, and says whether that was enough.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+Key = tuple[str, int]  # what is counted, and at which node
+_SPARE, _STEP = 1.25, 16  # room for more than there were, in steps of so many
+
+
+class Sizes:
+    """As many as there are, which the device is asked for."""
+
+    fixed = False
+
+    def most(self, key: Key, counts: Tensor, limit: int) -> int:
+        """Room for the largest of `counts`, `b`, none above `limit`."""
+        return int(counts.max()) if counts.numel() else 0
+
+
+class Noted(Sizes):
+    """The same, written down: `seen`, the most so far."""
+
+    def __init__(self, seen: dict[Key, int]) -> None:
+        self.seen = seen
+
+    def most(self, key: Key, counts: Tensor, limit: int) -> int:
+        found = super().most(key, counts, limit)
+        self.seen[key] = max(found, self.seen.get(key, 0))
+        return found
+
+
+class Fixed(Sizes):
+    """As many as were `seen`, and some to spare; `exceeded`, a single boolean: whether there were more."""
+
+    fixed = True
+
+    def __init__(self, seen: dict[Key, int], device: torch.device) -> None:
+        self._seen = seen
+        self.exceeded = torch.zeros((), dtype=torch.bool, device=device)
+
+    def most(self, key: Key, counts: Tensor, limit: int) -> int:
+        room = min(limit, room_for(self._seen.get(key, 0)))
+        if room < limit:
+            self.exceeded = self.exceeded | (counts > room).any()
+        return room
+
+
+def room_for(seen: int) -> int:
+    """How many there should be room for where so many were seen."""
+    return -(-int(_SPARE * seen) // _STEP) * _STEP
+
+
+def numbers_of(mask: Tensor, sizes: Sizes, key: Key) -> Tensor:
+    """The positions that are set in each line of `mask`, `b x most`, filled up with -1. (What there is no room for is
+    left out.)"""
+    batch, limit = mask.shape
+    most = sizes.most(key, mask.sum(1), limit)
+    place = mask.cumsum(1) - 1
+    place = torch.where(mask & (place < most), place, most)  # the others go to one place more, which is cut off
+    found = torch.full((batch, most + 1), -1, dtype=torch.long, device=mask.device)
+    return found.scatter_(1, place, torch.arange(limit, device=mask.device).expand(batch, -1))[:, :most]
+
+
+__all__ = ["Fixed", "Key", "Noted", "Sizes", "numbers_of", "room_for"]
