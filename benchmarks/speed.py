@@ -37,9 +37,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import elbowroom as er
 from elbowroom.claim.specification import Specification, label_stays
+from elbowroom.machine.recorder import Recorder
 from elbowroom.network import operations
 from elbowroom.search.bounds.propagate import OwnBounds, margins_of
-from elbowroom.search.bounds.recorded import Passes, Recorder
+from elbowroom.search.bounds.recorded import Passes
 from elbowroom.search.regions.input_set import InputSet
 
 SHARED = Path(os.environ.get("ELBOWROOM_SHARED", Path(__file__).parents[2] / "shared"))

@@ -13,12 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import elbowroom as er
 from elbowroom.claim.specification import label_stays
+from elbowroom.machine.recorder import Recorder
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.search import evaluated
 from elbowroom.search.bounds import recorded
 from elbowroom.search.bounds.propagate import OwnBounds, margins_of
-from elbowroom.search.bounds.recorded import Passes, Recorder, can_record
+from elbowroom.search.bounds.recorded import Passes, can_record
 from elbowroom.search.bounds.sizes import Fixed, Noted, Sizes, numbers_of
 from elbowroom.search.regions.input_set import InputSet
 from support import mlp

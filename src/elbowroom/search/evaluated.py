@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from elbowroom.claim.specification import Specification
+from elbowroom.machine.recorder import Recorder
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.derivatives import Derivatives
 from elbowroom.search.bounds.propagate import BoundFunction, OwnBounds
-from elbowroom.search.bounds.recorded import Passes, Recorder, can_record
+from elbowroom.search.bounds.recorded import Passes, can_record
 from elbowroom.search.bounds.stable import Stable
+from elbowroom.search.derivatives import Derivatives
 from elbowroom.search.regions.input_set import InputSet
 
 

@@ -237,14 +237,14 @@ class _Job:
         node = self.net.nodes[self.node]
         row = MAPS.get(type(node.op)) if len(node.shape) == 1 else None
         matrix = None if row is None else row.matrix(node.op)
-        if matrix is not None:
-            signed, below = torch.cat([matrix, -matrix]), node.inputs[0]
-            if part is None or below not in self.active or any(s is not None for _, s in self._terms[below]):
-                return {below: signed[index]}
-            columns = self.active[below][part]
-            return {below: Columns(part_of(signed, index, columns), columns)}
         sign = torch.where(index < node.size, 1.0, -1.0).to(self.inputs.radius.dtype)[..., None]
         index = index % node.size
+        if matrix is not None:
+            below = node.inputs[0]
+            if part is None or below not in self.active or any(s is not None for _, s in self._terms[below]):
+                return {below: matrix[index] * sign}
+            columns = self.active[below][part]
+            return {below: Columns(part_of(matrix, index, columns) * sign, columns)}
         at = self.plan[self.node]
         if at is not None:
             return self._unit_windows(index, sign, at)

@@ -8,7 +8,7 @@ Fewer inputs than a recording is for are filled up with the first of them. What 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -16,14 +16,15 @@ from torch import Tensor
 
 from elbowroom.claim.specification import Specification
 from elbowroom.machine.failures import is_out_of_memory
+from elbowroom.machine.recorder import Recorder, fill
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.derivatives import Derivatives, derivatives, least_left
 from elbowroom.search.bounds.linear import net_ancestors
 from elbowroom.search.bounds.propagate import OwnBounds
 from elbowroom.search.bounds.sizes import Fixed, Key, Noted, Sizes, room_for
 from elbowroom.search.bounds.stable import Stable
 from elbowroom.search.bounds.walk import plan, widest
+from elbowroom.search.derivatives import Derivatives, derivatives, least_left
 from elbowroom.search.regions.input_set import InputSet
 
 _KNOWN = {
@@ -65,45 +66,6 @@ def can_record(net: Network, own: OwnBounds, sets: InputSet) -> bool:
     """Whether passes of this network on such sets hold nothing but what is known to be recordable."""
     known = all(type(node.op) in _KNOWN for node in net.nodes[1:])
     return sets.center.device.type == "cuda" and known and sets.is_box and own.method.linear
-
-
-class Recorder:
-    """How a pass is recorded: on a stream and in memory of their own."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream = torch.cuda.Stream(device)
-        self._pool = torch.cuda.graph_pool_handle()
-        self._keeper: object = None
-
-    def warm(self, work: Callable[[], list[Tensor]]) -> list[Tensor]:
-        """What `work` gives, done where passes are recorded: libraries set themselves up there."""
-        here = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(here)
-        with torch.cuda.stream(self._stream):
-            found = work()
-        here.wait_stream(self._stream)
-        return found
-
-    def record(self, work: Callable[[], list[Tensor]]) -> tuple[list[Tensor], Callable[[], None]]:
-        """The tensors that `work` writes, and what writes them again."""
-        if self._keeper is None:  # a pool is lost with the last recording in it: this one, of nothing, keeps it
-            self._keeper = self._record(lambda: [torch.zeros(1, device=self._device)])
-        return self._record(work)
-
-    def _record(self, work: Callable[[], list[Tensor]]) -> tuple[list[Tensor], Callable[[], None]]:
-        graph = torch.cuda.CUDAGraph()
-        here = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(here)
-        with torch.cuda.stream(self._stream):
-            # Other threads may do as they like meanwhile.
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                found = work()
-            finally:
-                graph.capture_end()
-        here.wait_stream(self._stream)
-        return found, graph.replay
 
 
 class Passes:
@@ -187,7 +149,7 @@ class Passes:
         recording = kind.made.get(size)
         if recording is None:
             held = [t.new_empty(size, *t.shape[1:]) for t in given]
-            _fill(held, given)
+            fill(held, given)
             try:
                 recording = kind.made[size] = self._record(work, held)
             except RuntimeError as error:
@@ -196,7 +158,7 @@ class Passes:
                 self.given_up = True
                 return None
         else:
-            _fill(recording.given, given)
+            fill(recording.given, given)
         recording.replay()
         if not bool(recording.exceeded):
             return recording.found
@@ -225,12 +187,4 @@ class Passes:
         return found
 
 
-def _fill(held: Sequence[Tensor], given: Sequence[Tensor]) -> None:
-    """Copies what is given, filled up with the first of it. (Whatever writes to the places of one input writes the same
-    for all of its copies.)"""
-    for place, t in zip(held, given):
-        missing = len(place) - len(t)
-        torch.cat([t, t[:1].expand(missing, *t.shape[1:])], out=place) if missing else place.copy_(t)
-
-
-__all__ = ["Passes", "Recorder", "can_record"]
+__all__ = ["Passes", "can_record"]

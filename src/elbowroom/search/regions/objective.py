@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from elbowroom.search.regions.newton import Replays
 from elbowroom.search.regions.subproblem import largest_widths
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ class Objective(Protocol):
 class Volume:
     """`sum_k importance_k log width_k` over the free features (the paper's objective, weighted)."""
 
+    def __init__(self) -> None:
+        self._replays: Replays | None = None  # of the sub-problem's steps, on a GPU
+
     def value(self, region: Placed, theta: Tensor) -> Tensor:
         return volume_of(region.widths(theta), region.free, region.importance)
 
@@ -41,7 +45,10 @@ class Volume:
 
     def respond(self, region: Placed, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Tensor:
         program = region.program(a, margins, theta, step)
-        found = largest_widths(program.a, program.budget, program.cap, program.weight, program.already)
+        if self._replays is None and program.a.is_cuda:
+            self._replays = Replays(program.a.device)
+        own = program.a, program.budget, program.cap, program.weight, program.already
+        found = largest_widths(*own, self._replays)
         return program.theta(found)
 
 

@@ -21,14 +21,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from elbowroom.search.regions.newton import GAP, Newton, Replays, solved
 from elbowroom.search.regions.prices import Prices, widths_by_prices
 
 _MANY = 1 << 14  # entries, from where on prices of the rows are looked for first
 _STEPS = 40
-_GAP = 1e-4  # per unit of weight: the mean log width is this close to the best
-_KEEP = 0.95  # the share of the way to the nearest bound a step may go
 _DEAREST = 1e100  # of a feature at its cap, in budgets: what a row without budget asks
-_RIDGES = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)  # added to a diagonal of ones until it factors
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +47,13 @@ class Program:
     theta: Callable[[Tensor], Tensor] = lambda v: v
 
 
-def largest_widths(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: Tensor | None = None) -> Tensor:
+def largest_widths(
+    a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: Tensor | None = None, replays: Replays | None = None
+) -> Tensor:
     """`a`: `B x g x d` not negative, `b`: `B x g`, `cap`: `B x d` finite, `weight`: `B x n` with d = n or 2n.
 
     `already` c: `B x n`, default zero. Entries with a cap of zero stay zero. Returns theta, `B x d`, strictly feasible
-    where b is positive (a row without budget is treated as having next to none).
+    where b is positive (a row without budget is treated as having next to none). `replays`: where steps are recorded.
     """
     dtype = a.dtype
     if a.shape[2] >= _MANY and a.device.type == "cpu":
@@ -87,65 +87,17 @@ def largest_widths(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: T
     w = torch.where(movable.reshape(-1, per, n).any(1), weight, 0.0)
     c = torch.where(w > 0, c, 1.0)
 
-    def sum_entries(t: Tensor) -> Tensor:
-        return t.reshape(*t.shape[:-1], per, n).sum(-2)
-
-    sides = None if per == 1 else a[..., :n] - a[..., n:]  # the price of shifting a box as it is
-    used = _times(a, theta)
-    total = w.sum(1, keepdim=True).clamp_min(1e-300)
-    count = a.shape[1] + 2 * on.sum(1, keepdim=True)
-    slack = 1 - used
-    mu = total / count
-    y, z_low, z_high = mu / slack, on * mu / theta, on * mu / (cap - theta)
-    pace = torch.full_like(total, 0.1)
-    done = torch.zeros_like(total, dtype=torch.bool)
-    for _ in range(_STEPS):
-        room = cap - theta
-        slack = (1 - used).clamp_min(1e-14)
-        width = c + sum_entries(theta * on)
-        pull = on * (w / width).repeat(1, per)
-        # How far from optimal: complementarity, and the forces on each entry that do not cancel yet.
-        gap = (y * slack).sum(1, keepdim=True) + (z_low * theta + z_high * room).sum(1, keepdim=True)
-        uneven = ((pull - _times(a.mT, y) + z_low - z_high) * theta).abs().sum(1, keepdim=True)
-        done = done | ((gap <= _GAP * total) & (uneven <= 100 * _GAP * total))
-        if bool(done.all()):
-            break
-        # The barrier weakens once the forces are even at its present strength, and slowly where steps are short.
-        ready = (uneven <= mu * count) & (gap <= 3 * mu * count)
-        mu = torch.where(ready, mu * pace, mu)
-        force = pull - _times(a.mT, mu / slack) + on * (mu / theta - mu / room)
-        # The inverse of D + E' diag(bend) E, where E sums a feature's entries: diagonal for one entry. For two it is
-        # `inverse` and `swap` times (1, -1)'(1, -1): all terms positive, so that nothing cancels.
-        inverse = on / (z_low / theta + z_high / room + (1 - on))
-        bend = w / (width * width)
-        both = 1 + bend * sum_entries(inverse)
-        swap = bend * inverse[:, :n] * inverse[:, n:] / both if per == 2 else None
-        inverse = inverse / both.repeat(1, per)
-
-        def solve(r: Tensor, inverse: Tensor = inverse, swap: Tensor | None = swap) -> Tensor:
-            if swap is None:
-                return r * inverse
-            moved = (r[:, :n] - r[:, n:]) * swap
-            return r * inverse + torch.cat([moved, -moved], 1)
-
-        schur = (a * inverse[:, None]) @ a.mT
-        if sides is not None and swap is not None:
-            schur += (sides * swap[:, None]) @ sides.mT
-        schur.diagonal(dim1=1, dim2=2).add_(slack / y)
-        push = _solve(schur, _times(a, solve(force)))
-        step = torch.nan_to_num(solve(force - _times(a.mT, push)), nan=0.0, posinf=0.0, neginf=0.0)
-        along = _times(a, step)
-        d_y = mu / slack - y + y / slack * along
-        d_low = on * mu / theta - z_low - z_low / theta * step
-        d_high = on * mu / room - z_high + z_high / room * step
-        primal = torch.minimum(_limit(theta, step), torch.minimum(_limit(room, -step), _limit(slack, -along)))
-        dual = torch.minimum(_limit(y, d_y), torch.minimum(_limit(z_low, d_low), _limit(z_high, d_high)))
-        # Past convergence rounding takes over, so whoever is done stays where it is.
-        primal, dual = torch.where(done, 0.0, primal), torch.where(done, 0.0, dual)
-        theta, used = theta + primal * step, used + primal * along
-        y, z_low, z_high = y + dual * d_y, z_low + dual * d_low, z_high + dual * d_high
-        pace = torch.where(torch.minimum(primal, dual) < 0.5, 0.5, 0.1)
-    return torch.where(movable, theta * unit, 0.0).to(dtype)
+    problem = Newton(a, cap, c, w, on)
+    state = problem.start(theta)
+    found = None if replays is None else replays.solved(problem, state, _STEPS)
+    if found is None:
+        for _ in range(_STEPS):
+            state, forces = problem.judged(state)
+            if bool(state.done.all()):
+                break
+            state = problem.moved(state, forces, solved)
+        found = state.theta
+    return torch.where(movable, found * unit, 0.0).to(dtype)
 
 
 def _by_prices(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: Tensor | None) -> Tensor | None:
@@ -154,41 +106,8 @@ def _by_prices(a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: Tenso
     c = torch.zeros_like(weight) if already is None else already
     wide = (t.to(torch.float64) for t in (b, cap, weight.expand_as(c), c))
     for k, (own, *rest) in enumerate(zip(a, *wide)):
-        theta = widths_by_prices(Prices(own, *rest), _GAP)
+        theta = widths_by_prices(Prices(own, *rest), GAP)
         if theta is None:
             return None
         found[k] = theta
     return found
-
-
-def _times(matrix: Tensor, vector: Tensor) -> Tensor:
-    """`B x r x d` by `B x d`."""
-    return torch.bmm(matrix, vector[..., None]).squeeze(-1)
-
-
-def _solve(matrix: Tensor, right: Tensor) -> Tensor:
-    """Solves symmetric positive systems, `B x g x g` and `B x g`, by Cholesky factors.
-
-    Rows that say nearly the same make a matrix singular up to rounding: where it does not factor, its diagonal is
-    raised. (Not by LU: batches of it never return, or fail, on several threads in some builds of torch.)
-    """
-    scale = matrix.diagonal(dim1=1, dim2=2).rsqrt()
-    matrix = matrix * scale[:, :, None] * scale[:, None]
-    # What is not a matrix any more asks for no step.
-    lost = ~torch.isfinite(matrix).all(2).all(1)
-    eye = torch.eye(matrix.shape[1], dtype=matrix.dtype, device=matrix.device)
-    matrix = torch.where(lost[:, None, None], eye, matrix)
-    factor, failed = torch.linalg.cholesky_ex(matrix + _RIDGES[0] * eye)
-    for ridge in _RIDGES[1:]:
-        again = failed.nonzero().squeeze(1)
-        if not len(again):
-            break
-        factor[again], failed[again] = torch.linalg.cholesky_ex(matrix[again] + ridge * eye)
-    found = torch.cholesky_solve((right * scale)[..., None], factor).squeeze(-1) * scale
-    return torch.where(lost[:, None], 0.0, found)
-
-
-def _limit(value: Tensor, step: Tensor) -> Tensor:
-    """The largest share of `step`, at most 1, that keeps `value` positive: `B x 1`."""
-    ratio = torch.where(step < 0, -value / torch.where(step < 0, step, -1.0), torch.inf)
-    return (_KEEP * ratio.amin(1, keepdim=True)).clamp_max(1.0)

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from elbowroom.search.bounds.derivatives import Derivatives, derivatives, least_left
+from elbowroom.search.derivatives import Derivatives, derivatives, least_left
 from elbowroom.search.regions.base import Placed
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.objective import Objective, Volume
