@@ -106,7 +106,6 @@ LONG = {
     "commands/certify.py: certify": "a third of it declares flags; the rest says in order what the command does",
     "commands/train.py: train": "half of it declares flags; the rest says in order what the command does",
     "proof/kernel/walk.py: rows_below": "one derivation, held to docs/soundness.md error term by error term",
-    "search/regions/subproblem.py: largest_widths": "one interior-point iteration; its quantities all meet each other",
 }
 
 

@@ -106,8 +106,7 @@ def to_boundary(
     of factors up to the caps. `bend`: see `Points.with_point`. `roughly`: where margins
     are smooth, a factor within this share of the end, on either side, will do.
     """
-    dtype, device = theta.dtype, theta.device
-    desk = _desk(theta)
+    dtype, device, desk = theta.dtype, theta.device, _desk(theta)
     limit = _limit(theta, problem.region.caps).to(desk)
     low, end, high = torch.zeros_like(limit), torch.zeros_like(limit), torch.full_like(limit, torch.inf)
     met, stuck = torch.ones_like(limit, dtype=torch.bool), torch.zeros_like(limit, dtype=torch.long)
