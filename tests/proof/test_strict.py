@@ -80,7 +80,7 @@ def test_networks_made_to_break_floating_point() -> None:
 def wide(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Every input counts as wide, so that rows over it are not written out; two features at a time."""
     monkeypatch.setattr(strict, "_WIDE", 1)
-    monkeypatch.setattr(support, "_NUMBERS", 1)
+    monkeypatch.setattr(support, "_NUMBERS", {"cpu": 1})
     monkeypatch.setattr(support, "_FEWEST", 2)
     monkeypatch.setattr(rows, "_PART", 3)
     return monkeypatch

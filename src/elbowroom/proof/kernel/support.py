@@ -13,7 +13,8 @@ from elbowroom.proof.kernel.rounding import ETA, SAFE, U, down, gamma, up
 
 # In a norm, beside those of its sum: products, quotients and the last product; two powers at LIBRARY each.
 ROUNDINGS = 48
-_NUMBERS, _FEWEST = 200_000, 256  # of a part of a product at a time, and features: parts that the cache holds
+_NUMBERS = {"cpu": 200_000, "cuda": 1 << 25}  # of a part of a product at a time: on a CPU, what the cache holds
+_FEWEST = 256  # features of such a part
 
 
 def dot(a: Tensor, v: Tensor) -> Tensor:
@@ -71,7 +72,7 @@ def least_past(region: Stated, a: Tensor, weight: Tensor) -> tuple[Tensor, Tenso
     lower, upper = region.lower, region.upper
     size = torch.maximum(lower.abs(), upper.abs())
     value, error = a.new_zeros(2, *a.shape[:2])
-    step = max(_FEWEST, _NUMBERS // (a.shape[0] * a.shape[1]))
+    step = max(_FEWEST, _NUMBERS.get(a.device.type, _NUMBERS["cpu"]) // (a.shape[0] * a.shape[1]))
     for start in range(0, n, step):
         at = slice(start, start + step)
         part = (a.flatten(0, 1) @ weight[:, at]).reshape(*a.shape[:2], -1)
