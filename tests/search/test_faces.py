@@ -179,3 +179,17 @@ def test_in_two_dimensions_boxes_are_about_the_largest_there_are(seed: int) -> N
         most, smaller = grid_areas(net, x[k], int(certs.labels[k]), 0.004)
         area = float((certs.upper[k] - certs.lower[k]).prod())
         assert 0.95 * smaller < area < 1.0001 * most, (k, area, smaller, most)
+
+
+@pytest.mark.parametrize("asymmetric", [False, True])
+def test_faces_end_at_counterexamples_or_the_domain(asymmetric: bool) -> None:
+    """Of a network small enough for all of them; of a symmetric box, one of each pair."""
+    net, draw = chain(3, (4, 6, 6, 3)), torch.Generator().manual_seed(3)
+    x = torch.rand(2, 4, generator=draw, dtype=torch.float64) - 0.5
+    certs = er.certify(net, x, region=er.Box(asymmetric), domain=(-1, 1), effort="medium", reach=True)
+    assert bool(er.check(certs, net)) and certs.lower is not None and certs.upper is not None
+    assert certs.seen_lower is not None and certs.seen_upper is not None
+    width = certs.upper - certs.lower
+    below = (certs.lower - certs.seen_lower <= 0.05 * width) | (certs.lower < -1 + 1e-6)
+    above = (certs.seen_upper - certs.upper <= 0.05 * width) | (certs.upper > 1 - 1e-6)
+    assert (below & above).all() if asymmetric else (below | above).all(), (below, above)

@@ -32,7 +32,7 @@ _LEAST_SHARE = 0.25  # of a feature's half-width: what a face of less extent is 
 _SLAB = 0.15  # of the leaves that there may be: for a slab
 _FEWEST = 8  # leaves of a slab, at least
 _NEAREST = 16  # counterexamples of a slab that are remembered
-_ROOM = 0.7  # of the leaves there were: what the whole box, proved anew, must take for more to be worth trying
+_ROOM = 0.85  # of the leaves there were: what the whole box, proved anew, must take for more to be worth trying
 
 # Whether a certificate can carry these trees.
 Fits = Callable[[dict[int, Tree]], bool]
