@@ -22,7 +22,8 @@ from elbowroom.claim.tree_bytes import as_words, pack
 from elbowroom.network.graph import Network
 from elbowroom.network.names import counted
 from elbowroom.search.attack import pgd
-from elbowroom.search.branching.enlarge import Effort, Fits
+from elbowroom.search.branching.enlarge import Effort
+from elbowroom.search.branching.faces import Fits
 from elbowroom.search.find import Inputs
 from elbowroom.search.free import Freed, Freeing
 

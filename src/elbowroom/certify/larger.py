@@ -15,9 +15,10 @@ from elbowroom.search.branching.enlarge import Effort
 _LEAST_BYTES, _MOST_BYTES = 1_000, 1_000_000
 _MOST_LEAVES = MOST_NODES // 2  # a tree has one node less than twice its leaves
 _NAMED = {
-    "medium": Effort(leaves=200, seconds=math.inf, rounds=1, starts=4),
-    "high": Effort(leaves=3000, seconds=math.inf, rounds=3, starts=16),
+    "medium": Effort(leaves=200, seconds=math.inf, rounds=1, starts=4, few=1000, work=6_000),
+    "high": Effort(leaves=3000, seconds=math.inf, rounds=3, starts=16, few=3000, work=30_000),
 }
+_WORK = 10  # times the leaves of a tree: all that are bounded
 EFFORTS = ("fast", *_NAMED)
 
 
@@ -34,7 +35,8 @@ def effort_of(effort: str | int) -> Effort | None:
     if isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}", text):
         text = int(text)
     if isinstance(text, int) and not isinstance(text, bool) and 2 <= text <= _MOST_LEAVES:
-        return replace(_NAMED["high"], leaves=text, starts=min(_NAMED["high"].starts, text // 50))
+        starts = min(_NAMED["high"].starts, text // 50)
+        return replace(_NAMED["high"], leaves=text, starts=starts, few=text, work=_WORK * text)
     raise InputError(
         f"effort must be {', '.join(map(repr, EFFORTS))}, a number of leaves per tree (from 2 to {_MOST_LEAVES:,}), or "
         f'seconds per input such as "30s", got {reprlib.repr(effort)}'
@@ -56,7 +58,8 @@ class Short:
 
     def __call__(self, trees: dict[int, Tree]) -> bool:
         try:
-            return len(pack(tuple(trees.items()))) <= self.size
+            own = tuple(trees.items())
+            return len(pack(own, quick=True)) <= self.size or len(pack(own)) <= self.size
         except InputError:  # far too long
             return False
 

@@ -11,6 +11,7 @@ from elbowroom.claim.stated import Stated
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import prove
 from elbowroom.proof.reach import broken_on, held_by
+from elbowroom.search.branching.counterexamples import Points
 from elbowroom.search.find import Inputs
 from elbowroom.search.frame import Frame
 from elbowroom.search.nearest import nearest_broken
@@ -18,6 +19,7 @@ from elbowroom.search.nearest import nearest_broken
 MOST_FACES = 64  # features that move, at most, for each face to be looked at by itself
 _AT_ONCE = 1024  # faces
 _STARTS_PER_FACE = 3
+_FEW, _SLABS = 16, (0.3, 0.05, 0.01)  # features few enough for points at random in slabs, and how thin these are
 _ROUNDED = 1 + 2.0**-28  # what a scale is raised by, so that its region holds the point beyond rounding
 # By how much a point is moved outwards until rounding leaves no doubt about its margin.
 OUTWARDS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2)
@@ -98,6 +100,9 @@ def _beyond(
         return hunt.margins(points, which[index])
 
     v, found = nearest_broken(frame, margins, _STARTS_PER_FACE)
+    if low.shape[1] <= _FEW:
+        for share in _SLABS:
+            _look_into_slabs(hunt, frame, which, feature, (low, high), share, above, (v, found))
     values = torch.full_like(found, torch.inf if above else -torch.inf)
     least, most = torch.where(frame.scaled, lowest, low), torch.where(frame.scaled, highest, high)
     for outwards in OUTWARDS:
@@ -110,6 +115,31 @@ def _beyond(
         good = hunt.proved(Stated(point, point), which[index])
         values[index[good]] = point.gather(1, feature[index][:, None]).squeeze(1)[good]
     return values
+
+
+def _look_into_slabs(
+    hunt: Quarry, frame: Frame, which: Tensor, feature: Tensor, box: tuple[Tensor, Tensor], share: float, above: bool,
+    best: tuple[Tensor, Tensor],
+) -> None:  # fmt: skip
+    """Looks for counterexamples in slabs beyond faces, as thin as a share of the width, and puts those that are nearer
+    in place of the `best`: coordinates, `m x n`, and gauges, `m`. There may be narrow wedges that no slope from the
+    input leads to."""
+    points, at = Points(hunt.net.cast(torch.float64, frame.x.device), hunt.spec), feature[:, None]
+    (low, high), ends = box, torch.where(frame.scaled, frame.high if above else frame.low, 0.0)
+    start = (high if above else low).gather(1, at)
+    far = start + (share if above else -share) * (high - low).gather(1, at)
+    last = frame.points(ends).gather(1, at)  # of the domain
+    far = torch.minimum(far, last) if above else torch.maximum(far, last)
+    below, beyond = (start, far) if above else (far, start)
+    found, of = points.inside(which, low.scatter(1, at, below), high.scatter(1, at, beyond), 0)
+    if not len(found):
+        return
+    found = points.pulled(found, which[of], found.scatter(1, at[of], start[of]))
+    v = frame.take(of).coordinates(found)
+    gauge = frame.take(of).gauge(v)
+    for k in gauge.argsort(descending=True).tolist():  # the nearest last
+        if gauge[k] < best[1][of[k]]:
+            best[0][of[k]], best[1][of[k]] = v[k], gauge[k]
 
 
 __all__ = ["MOST_FACES", "OUTWARDS", "Quarry", "reaches"]

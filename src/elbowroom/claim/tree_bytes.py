@@ -27,14 +27,15 @@ MOST_BYTES = 1 << 25  # of one input's trees, unpacked
 _MAGIC, _HEAD, _TREE = b"ERT1", struct.Struct("<4sI"), struct.Struct("<IIIIbh")
 
 
-def pack(trees: Sequence[tuple[int, Tree]]) -> bytes:
-    """The trees of one input, each with the number of its group; no bytes where there is none."""
+def pack(trees: Sequence[tuple[int, Tree]], quick: bool = False) -> bytes:
+    """The trees of one input, each with the number of its group; no bytes where there is none. `quick`: a few more
+    bytes, in a tenth of the time."""
     if not trees:
         return b""
     raw = struct.pack("<I", len(trees)) + b"".join(_packed(group, tree) for group, tree in trees)
     if len(raw) > MOST_BYTES:
         raise InputError(f"trees of {len(raw):,} bytes are more than an input may have, {MOST_BYTES:,}")
-    return _HEAD.pack(_MAGIC, len(raw)) + zlib.compress(raw, 9)
+    return _HEAD.pack(_MAGIC, len(raw)) + zlib.compress(raw, 1 if quick else 9)
 
 
 def unpack(data: bytes) -> list[tuple[int, Tree]]:

@@ -18,7 +18,8 @@ from elbowroom.claim.tree import Tree
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.propagate import BoundFunction
 from elbowroom.search.branching.engine import Limits, prove
-from elbowroom.search.branching.enlarge import Effort, Fits
+from elbowroom.search.branching.enlarge import Effort
+from elbowroom.search.branching.faces import Fits
 from elbowroom.search.regions.input_set import InputSet
 
 _AT_ONCE = 128  # boxes that are bounded together

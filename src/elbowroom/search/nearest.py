@@ -23,7 +23,7 @@ FARTHEST = 2.0**13  # no region is scaled by more
 _TARGETS = 4  # groups that look nearest by their slopes at the input
 _STARTS, _STEPS = 6, 20  # of an attack
 _FIRST, _LAST = 0.5, 0.01  # its steps, as shares of the region
-_FEW, _SAMPLES = 16, 1024  # features few enough for points at random, and how many, to be shared by the features
+_FEW, _SAMPLES = 16, 4096  # features few enough for points at random, and how many, to be shared by the features
 _DEEPEST = 0.6  # of them, as a share of the region's size
 _AT_ONCE = 1 << 13  # points
 _TRIES = 3  # attacks that find nothing, before the best is taken to be the nearest
@@ -108,16 +108,19 @@ class _Hunt:
         return found
 
     def _sample(self, index: Tensor, most: Tensor, generator: torch.Generator) -> None:
-        """Points at random near the surface of the regions scaled by `most`, `m`: for wedges that no slope leads to."""
+        """Points at random near the surface of the regions scaled by `most`, `m`: for wedges that no slope leads to.
+        What moves for nothing is anywhere between its limits."""
         n = self.frame.x.shape[1]
         unit = 2 * torch.rand(_SAMPLES // n, n, generator=generator, dtype=torch.float64) - 1
         depth = 1 - (1 - _DEEPEST) * torch.rand(len(unit), 1, generator=generator, dtype=torch.float64)
-        unit = (unit / unit.abs().amax(1, keepdim=True) * depth).to(most.device)
-        for part in unit.split(max(1, _AT_ONCE // len(index))):
+        unit, depth = unit.to(most.device), depth.to(most.device)
+        count = max(1, _AT_ONCE // len(index))
+        for part, deep in zip(unit.split(count), depth.split(count)):
             every = index.repeat(len(part))
             frame, far = self.frame.take(every), most.repeat(len(part))
-            size = torch.where(frame.scaled, far[:, None], 1.0)
-            v = frame.inside(part.repeat_interleave(len(index), 0) * size, far)
+            v, deep = (t.repeat_interleave(len(index), 0) for t in (part, deep))
+            largest = torch.where(frame.scaled, v.abs(), 0.0).amax(1, keepdim=True).clamp_min(1e-300)
+            v = frame.inside(torch.where(frame.scaled, v / largest * deep * far[:, None], v), far)
             gauge = torch.where(self._broken(v, every), frame.gauge(v), torch.inf).reshape(len(part), -1)
             least, at = gauge.min(0)
             best = v.reshape(len(part), len(index), n)[at, torch.arange(len(index), device=at.device)]

@@ -85,6 +85,7 @@ def prove(
     limits: Limits | None = None,
     start: Sequence[Mapping[int, Tree]] | None = None,
     look: Look | None = None,
+    every: bool = False,
 ) -> Outcome:
     """Tries to prove every group of a specification on every set of inputs, by splitting where plain bounds fail.
 
@@ -98,12 +99,13 @@ def prove(
         start: Per input, by group: trees to begin with, found on other sets.
         look: Which of the points where leaves' bounds are attained lead to counterexamples, after which an input is
             given up; default, those that break the specification as computed here.
+        every: Whether groups have trees as well that the plain bounds prove, if only of one leaf.
 
     Returns:
         What was proved, by which trees.
     """
     with torch.no_grad():
-        return Search(net, sets, spec, limits or Limits(), look).run(start)
+        return Search(net, sets, spec, limits or Limits(), look).run(start, every)
 
 
 class Search:
@@ -192,8 +194,8 @@ class Search:
 
     # --- rounds
 
-    def run(self, start: Sequence[Mapping[int, Tree]] | None = None) -> Outcome:
-        work = self.first()
+    def run(self, start: Sequence[Mapping[int, Tree]] | None = None, every: bool = False) -> Outcome:
+        work = self.first(every)
         if start is not None:
             work = self.planted(work, start)
         self.pool, self.bounds = work.take(slice(0, 0)), self.least[:0]

@@ -8,28 +8,24 @@ larger than before. What is proved on the way is never lost: a region is replace
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from elbowroom.claim.specification import Specification
-from elbowroom.claim.tree import Tree
 from elbowroom.network.graph import Network
 from elbowroom.search.branching.binding import binding
 from elbowroom.search.branching.engine import FEW_FEATURES, Limits, prove
+from elbowroom.search.branching.faces import Faces, Fits, Proved, Spending
 from elbowroom.search.branching.scaling import largest_scalings
+from elbowroom.search.branching.starts import Starts
 from elbowroom.search.regions.base import Placed
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.objective import Objective, Volume
 
-_FACE, _LAST_FACE = 0.5, 0.03  # how far a face is moved, beside its extent: the first time, and the last
-_WIDER, _NARROWER = 1.5, 0.4  # the next time, after a proof or none
-# Of so few features: other starts, from so small a share of extents, with some faces so many times faster than others,
-# and a last step so much smaller.
-_FEWEST, _SMALLEST, _FASTER, _FINER = 3, 1e-3, 300.0, 0.1
-_LEAST_SHARE = 0.25  # of a feature's half-width: what a face of less extent is moved by
+# How close to a counterexample faces end, beside the width: of few features, and of very few, so many.
+_NEAR, _FEWEST, _NEAR_FEWEST = 0.02, 3, 0.002
 _MIXED = (0.5, 0.2)  # how much of the way to the best region under linearised leaves is tried
 _GAINS = (0.6, 0.25)  # and how much of what that promises
 _WORTH = 2e-3  # of the mean log width: gains that another linearisation is worth
@@ -45,7 +41,9 @@ class Effort:
         leaves: The most leaves of one tree.
         seconds: Per input.
         rounds: Linearisations of binding leaves, where there are many features.
-        starts: Other regions to start from, where there are very few.
+        starts: Orders in which features are set free, where that is asked for.
+        few: The most leaves of one tree of boxes of few features: cut across these, they are cheap.
+        work: Leaves that are bounded in all, per input, after which no face of such a box is moved any more.
         memory: Bytes, or None for a share of what is free.
     """
 
@@ -53,19 +51,9 @@ class Effort:
     seconds: float
     rounds: int
     starts: int
+    few: int
+    work: int
     memory: int | None = None
-
-
-@dataclass
-class Enlarged:
-    """Regions, `b x d`, and their proofs: per input, by group."""
-
-    theta: Tensor
-    trees: list[dict[int, Tree]]
-
-
-# Whether a certificate can carry these trees.
-Fits = Callable[[dict[int, Tree]], bool]
 
 
 def enlarge(
@@ -77,7 +65,7 @@ def enlarge(
     fits: Fits,
     one_shape: bool = False,
     objective: Objective | None = None,
-) -> Enlarged:
+) -> Proved:
     """Larger regions than these, or the same.
 
     Args:
@@ -94,13 +82,13 @@ def enlarge(
         The regions and their trees.
     """
     work = _Enlarging(net, placed, theta, spec, effort, fits, objective or Volume())
-    work.scale()
+    by_faces = work.low_dimensional and isinstance(work.objective, Volume)  # by which the least width is no larger
+    if one_shape or not (by_faces and work.very_few):  # those come from the outside
+        work.scale()
     if one_shape:
         return work.found
-    if work.low_dimensional and isinstance(work.objective, Volume):  # face by face, the least width is no larger
+    if by_faces:
         work.move_faces()
-        if work.very_few:
-            work.start_anew(theta)
     elif effort.rounds:
         work.reshape()
         work.scale()
@@ -115,7 +103,7 @@ class _Enlarging:
         self.net, self.placed, self.spec, self.effort, self.fits = net, placed, spec, effort, fits
         self.objective = objective
         self.deadline = time.monotonic() + effort.seconds * len(theta)
-        self.found = Enlarged(theta.clone(), [{} for _ in theta])
+        self.found = Proved(theta.clone(), [{} for _ in theta])
         # Only boxes along the axes are cut across their features.
         is_box = self._sets(torch.arange(len(theta), device=theta.device), theta).is_box
         self.very_few = int(placed.n_free.max()) <= _FEWEST
@@ -174,51 +162,18 @@ class _Enlarging:
 
     # --- few features
 
-    def move_faces(self, speed: Tensor | None = None) -> None:
-        """Moves face after face (of a symmetric box, pairs of them) outwards, each by less and less. `speed`: how often
-        a face has its turn, `b x d`."""
-        caps, last = self.placed.caps, _LAST_FACE * (_FINER if self.very_few else 1.0)
-        step = torch.where(caps > 0, _FACE, 0.0).to(self.found.theta)
-        waits = torch.ones_like(step) if speed is None else 1 / speed
-        tried = waits.clone()
-        while time.monotonic() < self.deadline:
-            index = (step.amax(1) >= last).nonzero().squeeze(1)
-            if not len(index):
-                return
-            # In turns: a face that goes on while it can leaves nothing to the others.
-            face = torch.where(step[index] >= last, tried[index], torch.inf).argmin(1, keepdim=True)
-            tried[index, face.squeeze(1)] += waits[index].gather(1, face).squeeze(1)
-            theta = self.found.theta[index]
-            extent = torch.maximum(theta, _LEAST_SHARE * self._half_widths(index, theta)).gather(1, face)
-            moved = theta.gather(1, face) + step[index].gather(1, face) * extent
-            moved = torch.minimum(moved, caps[index].gather(1, face))
-            room = (moved > theta.gather(1, face) * (1 + 1e-6)).squeeze(1)
-            proved = torch.zeros_like(room)
-            if bool(room.any()):
-                some = room.nonzero().squeeze(1)
-                proved[some] = self._attempt(index[some], theta[some].scatter(1, face[some], moved[some]), 0.2)
-            own = step[index].gather(1, face).squeeze(1)
-            after = torch.where(proved, (_WIDER * own).clamp_max(1.0), torch.where(room, _NARROWER * own, 0.0))
-            step[index, face.squeeze(1)] = after
-
-    def start_anew(self, small: Tensor) -> None:
-        """Moves the faces of other regions, inside of these, `b x d`, which are proved; keeps what is larger."""
-        generator = torch.Generator().manual_seed(0)
-        for _ in range(self.effort.starts):
-            if time.monotonic() > self.deadline:
-                return
-            best, index = self.found, torch.arange(len(small), device=small.device)
-            share, speed = torch.rand(2, *small.shape, generator=generator, dtype=torch.float64).to(small)
-            self.found = Enlarged(small * _SMALLEST**share, [{} for _ in small])
-            before = self.objective.value(self.placed, best.theta)
-            self.move_faces(_FASTER**speed)
-            for k in index[self._size(index) <= before].tolist():
-                self.found.theta[k], self.found.trees[k] = best.theta[k], best.trees[k]
-
-    def _half_widths(self, index: Tensor, theta: Tensor) -> Tensor:
-        """Of the feature that each parameter is about, `m x d`."""
-        widths = self.placed.take(index).widths(theta)
-        return widths.repeat(1, theta.shape[1] // widths.shape[1])
+    def move_faces(self) -> None:
+        """Moves face after face outwards (of a symmetric box, pairs); of very few features, from good starts."""
+        theta, effort = self.found.theta, self.effort
+        spending = Spending(
+            effort.few, effort.work, self.deadline, effort.memory,
+            torch.zeros(len(theta), dtype=torch.long, device=theta.device),
+        )  # fmt: skip
+        near = _NEAR_FEWEST if self.very_few else _NEAR
+        faces = Faces(self.net, self.placed, self.spec, self.found, self.fits, spending, near)
+        if self.very_few:
+            Starts(faces).run()
+        faces.grow()
 
     # --- many features
 

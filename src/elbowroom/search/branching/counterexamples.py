@@ -1,0 +1,81 @@
+"""Counterexamples in boxes of few features: points at random and downhill from the lowest of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from elbowroom.claim.specification import Specification
+from elbowroom.network.graph import Network
+from elbowroom.search.attack import pgd
+
+_SAMPLES, _STARTS, _STEPS = 1024, 16, 10  # per box; of the lowest samples, so many go downhill
+_FIRST, _SHORTER = 0.25, 0.65  # their first step, as a share of the box, and each further one beside the last
+_HALVINGS = 16
+_AT_ONCE = 1 << 15  # points
+
+
+class Points:
+    """Margins of points of some inputs, features flat, and where these are broken."""
+
+    def __init__(self, net: Network, spec: Specification) -> None:
+        self.net, self.spec = net, spec
+
+    def margins(self, points: Tensor, owner: Tensor) -> Tensor:
+        """The least margin at each point, `m x n`, of the inputs with these numbers, `m`; differentiable."""
+        outputs = self.net.values(points.reshape(-1, *self.net.input_shape))[-1]
+        return self.spec.part(owner).margins(outputs).amin(1)
+
+    def inside(
+        self, owner: Tensor, lower: Tensor, upper: Tensor, seed: int, samples: int = _SAMPLES
+    ) -> tuple[Tensor, Tensor]:
+        """Counterexamples in boxes, `m x n` by their corners, each of the input `owner`, `m`: the points, `p x n`, and
+        the numbers of their boxes, `p`. Points at random are at the same places of all boxes, so that what is found in
+        one does not depend on the others."""
+        found, boxes = [lower[:0]], [owner[:0]]
+        draw = torch.Generator().manual_seed(seed)
+        share = torch.rand(samples, lower.shape[1], generator=draw, dtype=torch.float64).to(lower)
+        for part in torch.arange(len(owner), device=owner.device).split(max(1, _AT_ONCE // samples)):
+            points, which = self._some(owner[part], lower[part], upper[part], share)
+            found.append(points)
+            boxes.append(part[which])
+        return torch.cat(found), torch.cat(boxes)
+
+    def _some(self, owner: Tensor, lower: Tensor, upper: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+        (count, n), samples = lower.shape, len(share)
+        low, wide = lower[:, None], (upper - lower)[:, None]
+        x = (low + share * wide).clamp(low, upper[:, None])
+        which = torch.arange(count, device=owner.device)[:, None]
+        with torch.no_grad():
+            margin = self.margins(x.flatten(0, 1), owner[which.expand(-1, samples)].flatten()).reshape(count, samples)
+        points, boxes = [x[margin <= 0]], [which.expand(-1, samples)[margin <= 0]]
+        starts = min(_STARTS, samples)
+        lowest = margin.topk(starts, largest=False).indices
+        x = x.gather(1, lowest[:, :, None].expand(-1, -1, n)).flatten(0, 1)
+        box = which.expand(-1, starts).flatten()
+        mine, ends = owner[box], (lower[box], upper[box])
+
+        def value(x: Tensor) -> tuple[Tensor, Tensor]:
+            margin = self.margins(x, mine) + 0 * x.sum(1)  # of a network that is constant, too
+            return -margin.sum(), margin.detach()
+
+        def seen(x: Tensor, margin: Tensor) -> None:
+            points.append(x[margin <= 0])
+            boxes.append(box[margin <= 0])
+
+        lengths = (_FIRST * _SHORTER**t * (ends[1] - ends[0]) for t in range(_STEPS))
+        with torch.enable_grad():
+            x = pgd(value, x, *ends, lengths, seen)
+        with torch.no_grad():
+            seen(x, self.margins(x, mine))
+        return torch.cat(points), torch.cat(boxes)
+
+    def pulled(self, points: Tensor, owner: Tensor, towards: Tensor) -> Tensor:
+        """The points moved towards others, `m x n`, at which all is well, to about where they are broken."""
+        held, broken = torch.zeros_like(points[:, :1]), torch.ones_like(points[:, :1])
+        with torch.no_grad():
+            for _ in range(_HALVINGS):
+                middle = (held + broken) / 2
+                bad = (self.margins(towards + middle * (points - towards), owner) <= 0)[:, None]
+                held, broken = torch.where(bad, held, middle), torch.where(bad, middle, broken)
+        return towards + broken * (points - towards)
