@@ -1,8 +1,7 @@
 """Is the mean direction of earlier regions a good start for new inputs, as the paper expects? Measured.
 
-`elbowroom reproduce prior`: with the models of the main table; the table goes to tables/prior.md and prior.csv. One
-thread; seconds are of processor time. The runner has no setting for a prior, so that the certificates are found by
-`certify`, and saved as runs.
+`elbowroom reproduce prior`: with the models of the main table; the table goes to tables/prior.md and prior.csv. The
+runner has no setting for a prior, so that the certificates are found by `certify`, and saved as runs.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def prior_table(bench: Bench, models: Sequence[Model]) -> Table:
     columns = (
         Column("model"), Column("certified with"), Column("start"), Column("gradients at most"),
         Column("non-uniform", number(5)), Column("of the default's %", percent(2)), Column("evaluations", number(1)),
-        Column("gradients", number(2)), Column("CPU s per input", number(3)),
+        Column("gradients", number(2)),
     )  # fmt: skip
     note = (
         f"{bench.size.few} test images; the prior is learned from {LEARNED_FROM} training images. Means over the "
@@ -81,6 +80,6 @@ def _measured(bench: Bench, model: Model, case: str) -> list[list[Any]]:
             )  # fmt: skip
             good = certs.certified
             means = [float(getattr(certs, n)[good].double().mean()) for n in ("geomean", "evaluations", "gradients")]
-            rows.append([start, most, *means, float(certs.seconds.mean())])
+            rows.append([start, most, *means])
     default = next(row[2] for row in rows if row[:2] == ["uniform", GRADIENTS[-1]])
     return [[*row[:3], row[2] / default, *row[3:]] for row in rows]
