@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
+import time
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +19,7 @@ from elbowroom.claim.tree import Tree
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import prove as proof
 from elbowroom.search.branching.counterexamples import Points
-from elbowroom.search.branching.cutting import largest_without, needed
+from elbowroom.search.branching.cutting import Numbers, largest_without, needed, undominated
 from elbowroom.search.branching.engine import Limits, prove
 from elbowroom.search.branching.slabs import beside
 from elbowroom.search.regions.base import Placed
@@ -46,7 +49,7 @@ def test_no_larger_box_excludes_all_counterexamples(kind: type[Placed], seed: in
     points = 2 * torch.rand(7, n, generator=draw, dtype=torch.float64) - 1
     placed = placed_at(x, kind, torch.tensor([1.0, 2.0]) if seed % 2 else None)
     need = needed(placed, points, placed.caps[0])
-    found = largest_without(placed, need, placed.caps[0])
+    found = largest_without(placed, need, placed.caps[0], Numbers(math.inf))
     assert found is not None and not (need < found * (1 - 1e-9)).all(1).any()
     best = -torch.inf
     for theta in itertools.product(*[
@@ -64,8 +67,47 @@ def test_features_that_stay_exclude_nothing() -> None:
     free = torch.tensor([[True, False]])
     placed = PlacedAsymmetricBox(x, Space(-one, one, one * torch.inf, free, one), (2,), torch.float64)
     need = needed(placed, torch.tensor([[0.5, 0.0]], dtype=torch.float64), placed.caps[0])
-    found = largest_without(placed, need, placed.caps[0])
+    found = largest_without(placed, need, placed.caps[0], Numbers(math.inf))
     assert found is not None and found.tolist() == [1.0, 0.0, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("kind", [PlacedBox, PlacedAsymmetricBox])
+def test_counterexamples_behind_others_change_nothing(kind: type[Placed]) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.zeros(1, 3, dtype=torch.float64)
+    placed = placed_at(x, kind, None)
+    for _ in range(20):
+        need = needed(placed, 2 * torch.rand(40, 3, generator=draw, dtype=torch.float64) - 1, placed.caps[0])
+        few = undominated(torch.cat([need, need[:5]]))
+        assert 0 < len(few) <= len(need)
+        boxes = torch.rand(200, need.shape[1], generator=draw, dtype=torch.float64)
+        held, by_few = ((t < boxes[:, None]).all(2).any(1) for t in (need, few))
+        assert torch.equal(held, by_few) and bool(held.any()) and not bool(held.all())
+
+
+def test_choosing_a_box_ends_with_its_numbers() -> None:
+    placed = placed_at(torch.zeros(1, 2, dtype=torch.float64), PlacedAsymmetricBox, None)
+    points = 2 * torch.rand(50, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
+    need = needed(placed, points, placed.caps[0])
+    assert largest_without(placed, need, placed.caps[0], Numbers(100.0)) is None
+    some = largest_without(placed, need, placed.caps[0], Numbers(1e5))
+    assert some is None or not (need < some * (1 - 1e-9)).all(1).any()
+
+
+@pytest.mark.parametrize("sizes", [(3, 16, 16, 3), (2, 16, 16, 3)])
+def test_seconds_are_kept_and_nothing_is_lost_by_them(sizes: tuple[int, ...]) -> None:
+    """All goes to good starts, if it is let: what scaling proves comes first."""
+    net = chain(3, sizes)
+    x = 2 * torch.rand(4, sizes[0], generator=torch.Generator().manual_seed(1), dtype=torch.float64) - 1
+    told: dict[str, Any] = {"region": er.Box(asymmetric=True), "domain": (-2.0, 2.0), "progress": False}
+    fast = er.certify(net, x, **told)
+    started = time.process_time()
+    found = er.certify(net, x, effort="0.5s", **told)
+    assert time.process_time() - started < 10  # of 2, and what begins before their end
+    good = fast.certified
+    assert torch.equal(found.certified, good) and bool(good.any())
+    assert bool((found.geomean[good] >= fast.geomean[good]).all())
+    assert float((found.geomean / fast.geomean)[good].log().mean()) > 0.02
 
 
 # --- slabs

@@ -32,6 +32,10 @@ class Recorder:
             self._keeper = self._record(lambda: [torch.zeros(1, device=self._device)])
         return self._record(work)
 
+    def release(self) -> None:
+        """Gives the memory of recordings back, once they are gone; no more are to be made."""
+        self._keeper = None
+
     def _record(self, work: Callable[[], list[Tensor]]) -> tuple[list[Tensor], Callable[[], None]]:
         graph = torch.cuda.CUDAGraph()
         here = torch.cuda.current_stream(self._device)

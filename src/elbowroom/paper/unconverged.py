@@ -132,13 +132,17 @@ def statements(made: Table) -> str:
         lines.append(
             f"- **{', '.join((paper[0], paper[1]))}, trained against {paper[2]}**: printed {paper[4]:.4f} and "
             f"{paper[6]:.4f}, a ratio of {paper[8]:.2f}; bisection and the sequential solver {converged[4]:.4f} and "
-            f"{converged[6]:.4f}, {converged[8]:.2f} (of arithmetic means {converged[9]:.2f}). The searches' uniform "
-            f"bounds are {_span(tried, 5)} of bisection's, their non-uniform ones {_span(tried, 7)} of the sequential "
-            f"solver's, their ratios {_span(tried, 8)} (of arithmetic means {_span(tried, 9)}). "
+            f"{converged[6]:.4f}, {_two(converged[8])} (of arithmetic means {_two(converged[9])}). The searches' "
+            f"uniform bounds are {_span(tried, 5)} of bisection's, their non-uniform ones {_span(tried, 7)} of the "
+            f"sequential solver's, their ratios {_span(tried, 8)} (of arithmetic means {_span(tried, 9)}). "
             + (f"The printed ratio is reached by {'; '.join(reached)}. " if reached else "None has the printed ratio. ")
             + f"The nearest to both printed bounds: {nearest[3]} ({nearest[4]:.4f} and {nearest[6]:.4f})."
         )
     return "\n".join(lines)
+
+
+def _two(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2f}"
 
 
 def _apart(found: float, printed: float) -> float:

@@ -3,6 +3,7 @@ recorded."""
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, replace
 
 import torch
@@ -38,11 +39,11 @@ class Kept:
     def __init__(self) -> None:
         self._key: object = None
         self._passes: Passes | None = None
-        self._owner: object = None
+        self._owner: weakref.ref[OwnEvaluated] | None = None  # which has this: graphs are to go with the search
 
     def of(self, owner: OwnEvaluated, own: OwnBounds, device: torch.device) -> Passes:
         """Passes for the batch of `owner`, of which nothing is known where they served another since."""
-        if self._passes is not None and self._owner is owner:
+        if self._passes is not None and self._owner is not None and self._owner() is owner:
             return self._passes
         spec, batch = owner.spec, len(owner.rows)
         key = own, owner.delta, batch, spec.rows.shape, tuple(spec.group.tolist())
@@ -51,7 +52,7 @@ class Kept:
         else:
             copied = replace(spec, rows=spec.rows.clone(), offset=spec.offset.clone())
             self._key, self._passes = key, Passes(owner.net, own, copied, batch, Recorder(device))
-        self._owner = owner
+        self._owner = weakref.ref(owner)
         return self._passes
 
 

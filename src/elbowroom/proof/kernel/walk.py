@@ -27,7 +27,7 @@ from elbowroom.proof.kernel.support import dot, hull, least, least_past
 Noise = Callable[[int, list[Tensor], Tensor], Tensor]
 _WIDE = 1 << 13  # features, from where on rows over them are not written out
 _ROWS = {"cpu": 1 << 18, "cuda": 1 << 25}  # numbers in flight per chunk of rows: on a CPU, what the cache holds
-_FEWEST = 16  # rows at a time, however long
+_FEWEST, _LONG = 16, 1 << 22  # rows at a time, if these are no more numbers
 
 
 class StrictBounds:
@@ -230,7 +230,7 @@ class StrictBounds:
         node, batch = self.net.nodes[i], len(self.lower[0])
         below, above = self.lower[0].new_full((2, batch, node.size), -torch.inf)
         widest = max(n.size for n in self.net.nodes[self._entry if self._entry < i else 0 : i + 1])
-        step = max(_FEWEST, _ROWS.get(below.device.type, _ROWS["cpu"]) // (2 * widest))
+        step = max(1, min(_FEWEST, _LONG // (2 * widest)), _ROWS.get(below.device.type, _ROWS["cpu"]) // (2 * widest))
         per = max(1, step // node.size)
         for b in range(0, batch, per):
             chosen = torch.arange(b, min(b + per, batch), device=below.device)

@@ -130,9 +130,14 @@ class Passes:
         found = self._recorder.warm(lambda: work(Noted(self._seen), *given))
         kind.steady = bool(before) and all(self._seen[key] <= room_for(n) for key, n in before.items())
         if self._bytes(self._seen) > self._limit:
-            self.given_up = True
-            self._kinds.clear()
+            self._give_up()
         return found
+
+    def _give_up(self) -> None:
+        """No more recordings, and what they took is free again."""
+        self.given_up = True
+        self._kinds.clear()
+        self._recorder.release()
 
     def _size(self, kind: _Kind, count: int) -> int:
         """How many inputs the recording is for that serves so many: of those that would, the smallest that there is,
@@ -154,7 +159,7 @@ class Passes:
                 recording = kind.made[size] = self._record(work, held)
             except RuntimeError as error:
                 if is_out_of_memory(error):
-                    self._kinds.clear()
+                    self._give_up()
                 self.given_up = True
                 return None
         else:

@@ -12,17 +12,27 @@ from elbowroom.search.attack import pgd
 _SAMPLES, _STARTS, _STEPS = 1024, 16, 10  # per box; of the lowest samples, so many go downhill
 _FIRST, _SHORTER = 0.25, 0.65  # their first step, as a share of the box, and each further one beside the last
 _HALVINGS = 16
-_AT_ONCE = 1 << 15  # points
+_AT_ONCE, _FEWEST = 1 << 15, 16  # points
+_MEMORY, _BYTES = 1 << 28, 64  # where nothing is said; of a point, per number that the network computes
 
 
 class Points:
-    """Margins of points of some inputs, features flat, and where these are broken."""
+    """Margins of points of some inputs, features flat, and where these are broken. `memory`: what it may take, in
+    bytes."""
 
-    def __init__(self, net: Network, spec: Specification) -> None:
+    def __init__(self, net: Network, spec: Specification, memory: int | None = None) -> None:
         self.net, self.spec = net, spec
+        each = _BYTES * sum(node.size for node in net.nodes)
+        self._at_once = min(_AT_ONCE, max(_FEWEST, (memory or _MEMORY) // 4 // each))
 
     def margins(self, points: Tensor, owner: Tensor) -> Tensor:
         """The least margin at each point, `m x n`, of the inputs with these numbers, `m`; differentiable."""
+        if torch.is_grad_enabled() or len(points) <= self._at_once:
+            return self._margins(points, owner)
+        parts = zip(points.split(self._at_once), owner.split(self._at_once))
+        return torch.cat([self._margins(*part) for part in parts])
+
+    def _margins(self, points: Tensor, owner: Tensor) -> Tensor:
         outputs = self.net.values(points.reshape(-1, *self.net.input_shape))[-1]
         return self.spec.part(owner).margins(outputs).amin(1)
 
@@ -35,7 +45,7 @@ class Points:
         found, boxes = [lower[:0]], [owner[:0]]
         draw = torch.Generator().manual_seed(seed)
         share = torch.rand(samples, lower.shape[1], generator=draw, dtype=torch.float64).to(lower)
-        for part in torch.arange(len(owner), device=owner.device).split(max(1, _AT_ONCE // samples)):
+        for part in torch.arange(len(owner), device=owner.device).split(max(1, self._at_once // samples)):
             points, which = self._some(owner[part], lower[part], upper[part], share)
             found.append(points)
             boxes.append(part[which])

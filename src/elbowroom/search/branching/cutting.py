@@ -7,6 +7,10 @@ all. With very few features that is the largest there is, or nearly so.
 
 from __future__ import annotations
 
+import math
+import time
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -30,13 +34,37 @@ def needed(placed: Placed, points: Tensor, most: Tensor) -> Tensor:
     return torch.where(away > _HAIR * most, away, -1.0)
 
 
-def largest_without(placed: Placed, need: Tensor, most: Tensor) -> Tensor | None:
+@dataclass
+class Numbers:
+    """How many numbers may still be looked at, and until when: what bounds the search."""
+
+    left: float
+    until: float = math.inf
+
+    def take(self, count: int) -> bool:
+        """Whether so many more may be looked at."""
+        self.left -= count
+        return self.left >= 0 and time.monotonic() < self.until
+
+
+def undominated(need: Tensor) -> Tensor:
+    """Those of some points, by what they need, `m x d`, that matter: a box that keeps one out keeps out all that need
+    as much or more."""
+    need = need.unique(dim=0)
+    by = (need[:, None] <= need).all(2)  # the first is at most the second
+    by.fill_diagonal_(False)
+    return need[~by.any(0)]
+
+
+def largest_without(placed: Placed, need: Tensor, most: Tensor, numbers: Numbers) -> Tensor | None:
     """The parameters, `d`, of a large box around one input, none larger than `most`, `d`, that holds none of some
-    points, `m x d` by what they need; None where a point is in all boxes."""
+    points, `m x d` by what they need; None where a point is in all boxes, or no box was found in time."""
     sizes = _Sizes(placed, len(most))
     found, best = None, -torch.inf
     boxes = most[None]
     for _ in range(_LEVELS):
+        if not numbers.take(boxes.numel() * (1 + len(need))):
+            break
         inside = (need < _INSIDE * boxes[:, None]).all(2)
         whole = (~inside.any(1)).nonzero().squeeze(1)
         if len(whole):

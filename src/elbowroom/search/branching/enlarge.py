@@ -1,8 +1,8 @@
 """Regions made larger by branch and bound: scaled as far as trees prove, then in their shape.
 
-Of a few features, face by face: each is moved outwards until neither a proof nor room is left. Of many, the leaves that
-bind are linearised, as the solvers do with the plain bounds, and the best region under them is tried at a size a little
-larger than before. What is proved on the way is never lost: a region is replaced by a larger one with its proof.
+Of a few features, face by face, see `faces`; of very few, from larger `starts`. Of many, the leaves that bind are
+linearised, as the solvers do with the plain bounds, and the best region under them is tried at a size a little larger
+than before. What is proved on the way is never lost: a region is replaced by a larger one with its proof.
 """
 
 from __future__ import annotations
@@ -83,8 +83,7 @@ def enlarge(
     """
     work = _Enlarging(net, placed, theta, spec, effort, fits, objective or Volume())
     by_faces = work.low_dimensional and isinstance(work.objective, Volume)  # by which the least width is no larger
-    if one_shape or not (by_faces and work.very_few):  # those come from the outside
-        work.scale()
+    work.scale()
     if one_shape:
         return work.found
     if by_faces:

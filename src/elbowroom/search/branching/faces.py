@@ -87,7 +87,7 @@ class Faces:
     def __post_init__(self) -> None:
         n = self.placed.x.shape[1]
         self.known = self.known or [self.placed.x[:0]] * len(self.placed.x)
-        self.points = Points(self.net, self.spec)
+        self.points = Points(self.net, self.spec, self.spending.memory)
         self.pairs = self.found.theta.shape[1] == n
 
     def grow(self) -> None:
@@ -106,6 +106,9 @@ class Faces:
             step[index, face] = self._move(index, face, step[index, face])
 
     def _prove_every_group(self) -> None:
+        if time.monotonic() > self.spending.deadline:
+            self.whole[:] = False
+            return
         index = torch.arange(len(self.found.theta), device=self.found.theta.device)
         out = prove(
             self.net, self._sets(index, self.found.theta), self.spec, self.spending.limits(), self.found.trees,

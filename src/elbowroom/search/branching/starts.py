@@ -2,15 +2,18 @@
 
 It is looked at, points that break it are added to those known, and so on until none is found any more. Then it is
 proved, a trifle smaller; a counterexample that comes up there joins the others. Whatever shape the room around an input
-has, and however near its edge the input lies, this leads to about the largest box.
+has, and however near its edge the input lies, this leads to about the largest box (in two dimensions, where it can be
+told, see `benchmarks/plane.py`), if it comes to its end within what may be spent.
 """
 
 from __future__ import annotations
 
+import time
+
 import torch
 from torch import Tensor
 
-from elbowroom.search.branching.cutting import largest_without, needed
+from elbowroom.search.branching.cutting import Numbers, largest_without, needed, undominated
 from elbowroom.search.branching.engine import prove
 from elbowroom.search.branching.faces import Faces
 from elbowroom.search.regions.objective import Volume
@@ -20,6 +23,9 @@ _SAMPLES = 4096  # points in a box
 _ADDED = 96  # counterexamples that are added at once, any of those found
 _LOOKS, _PROOFS = 40, 24  # per proof; per input
 _PATIENCE = 6  # looks, after which a box is smaller by twice as much
+_NUMBERS = 20_000  # that are looked at in choosing boxes, beside the leaves that may be bounded
+_LOOK = 4  # leaves: what a look takes
+_TIME = 0.5  # of what is left
 _SMALLER, _FACTOR, _SMALLEST = 0.003, 3.0, 0.2  # how much smaller a box is proved; after one that was not
 
 
@@ -31,6 +37,10 @@ class Starts:
         theta = faces.found.theta
         half = self.placed.widths(theta).repeat(1, theta.shape[1] // self.placed.x.shape[1])
         self.most = torch.minimum(self.placed.caps, _FARTHEST * half)
+        self._need, self._met = [theta[:0]] * len(theta), [0] * len(theta)  # of counterexamples, so many met so far
+        now = time.monotonic()
+        self.until = now + _TIME * (faces.spending.deadline - now)
+        self.numbers = [Numbers(_NUMBERS * faces.spending.work, self.until) for _ in theta]
 
     def run(self) -> None:
         faces, theta = self.faces, self.faces.found.theta
@@ -61,13 +71,17 @@ class Starts:
         faces, placed = self.faces, self.placed.take(torch.tensor([i], device=self.placed.x.device))
         owner, box = torch.tensor([i], device=placed.x.device), self.most[i]
         for look in range(_LOOKS):
-            known = needed(placed, faces.known[i], self.most[i])
-            found = largest_without(placed, known, self.most[i])
+            if time.monotonic() > self.until or not bool(faces.spending.left()[i]):
+                return None
+            faces.spending.spent[i] += _LOOK
+            new = needed(placed, faces.known[i][self._met[i] :], self.most[i])
+            self._need[i], self._met[i] = undominated(torch.cat([self._need[i], new])), len(faces.known[i])
+            found = largest_without(placed, self._need[i], self.most[i], self.numbers[i])
             if found is None:
                 return None
             box = (1 - smaller * (1 + look / _PATIENCE)) * found
             lower, upper = (t.flatten(1) for t in placed.input_set(placed.sides(box[None])).hull())
-            points, _ = faces.points.inside(owner, lower, upper, len(known), _SAMPLES)
+            points, _ = faces.points.inside(owner, lower, upper, len(faces.known[i]), _SAMPLES)
             if not len(points):
                 break
             draw = torch.Generator().manual_seed(look)
