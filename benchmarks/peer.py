@@ -26,9 +26,7 @@ from torch import Tensor, nn
 import elbowroom as er
 from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.network import operations as ops
-from elbowroom.search.bounds.propagate import margins_of
-from elbowroom.search.regions.input_set import InputSet
-from speed import EPS, PIXELS, SHARED, Bench, network
+from speed import EPS, PIXELS, SHARED, Bench, bound_of, network
 
 WAYS = ("patches", "matrix")
 
@@ -77,22 +75,6 @@ def _filled(module: Any, op: Any) -> nn.Module:
         module.bias.data = op.bias.float()
     filled: nn.Module = module
     return filled
-
-
-def ours(
-    net: er.Network, x: Tensor, radius: Tensor, spec: Specification
-) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    work, margins = net.cast(torch.float32), margins_of("adaptive")
-
-    def value() -> Tensor:
-        with torch.no_grad():
-            return margins(work, InputSet(x, radius), spec)
-
-    def gradient() -> Tensor:
-        at = radius.clone().requires_grad_()
-        return torch.autograd.grad(margins(work, InputSet(x, at), spec).amin(1).sum(), at)[0]
-
-    return value, gradient
 
 
 def theirs(
@@ -152,7 +134,7 @@ def convolutional() -> er.Network:
 def compare(name: str, net: er.Network, x: Tensor, eps: Tensor | float, runs: int) -> dict[str, Any]:
     spec = label_stays(net.decide(net(x)), net.n_outputs).cast(torch.float32, "cpu")
     radius = eps * torch.ones_like(x)
-    sides = {"ours": ours(net, x, radius, spec)}
+    sides = {"ours": bound_of(net.cast(torch.float32), x, radius, spec)}
     for way in WAYS:
         try:
             made = theirs(net, x, radius, spec, way)

@@ -74,6 +74,23 @@ def breast_cancer() -> tuple[er.Network, Tensor]:
     return er.load(model.fit(data.data[:400], data.target[:400])), torch.from_numpy(data.data[400:464])
 
 
+def bound_of(
+    work: er.Network, x: Tensor, radius: Tensor, spec: Specification
+) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
+    """One bound, margins `b x g` on boxes around `x`, and the derivative of the smallest by the radius."""
+    margins = margins_of("adaptive")
+
+    def value() -> Tensor:
+        with torch.no_grad():
+            return margins(work, InputSet(x, radius), spec)
+
+    def gradient() -> Tensor:
+        at = radius.clone().requires_grad_()
+        return torch.autograd.grad(margins(work, InputSet(x, at), spec).amin(1).sum(), at)[0]
+
+    return value, gradient
+
+
 class Bench:
     def __init__(self, device: str, shared: Path) -> None:
         self.device, self.shared = torch.device(device), shared
@@ -145,16 +162,8 @@ class Bench:
     def _bound(self, name: str, net: er.Network, x: Tensor, eps: float) -> None:
         spec = label_stays(net.decide(net(x)), net.n_outputs).cast(torch.float32, self.device)
         work, x = net.cast(torch.float32, self.device), x.float().to(self.device)
-        radius, margins = torch.full_like(x, eps), margins_of("adaptive")
-
-        def value() -> Tensor:
-            with torch.no_grad():
-                return margins(work, InputSet(x, radius), spec)
-
-        def gradient() -> Tensor:
-            at = radius.clone().requires_grad_()
-            return torch.autograd.grad(margins(work, InputSet(x, at), spec).amin(1).sum(), at)[0]
-
+        radius = torch.full_like(x, eps)
+        value, gradient = bound_of(work, x, radius, spec)
         rate = self.product()
         for kind, run in (("value", value), ("gradient", gradient)):
             with FlopCounterMode(display=False) as counter:
