@@ -125,8 +125,8 @@ def test_multipliers_are_rounded_once() -> None:
 
 def same(a: Tree, b: Tree) -> bool:
     return all(
-        torch.equal(getattr(a, f.name), getattr(b, f.name)) if f.name != "again" else a.again is b.again
-        for f in dataclasses.fields(Tree)
+        torch.equal(one, other) if isinstance(one, torch.Tensor) else one is other
+        for one, other in ((getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(Tree))
     )
 
 
@@ -187,10 +187,15 @@ def test_damaged_bytes_are_refused_or_another_tree() -> None:
         for _ in range(rng.randint(1, 6)):
             changed[rng.randrange(len(changed))] = rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])
         try:
-            for number, each in unpack(b"ERT1" + struct.pack("<I", len(changed)) + zlib.compress(bytes(changed))):
+            for number, each in unpack(b"ERT2" + struct.pack("<I", len(changed)) + zlib.compress(bytes(changed))):
                 fitting_leaves(each, number, GROUP, NET, box=True)
         except InputError:
             continue
+
+
+def test_what_an_earlier_version_wrote_is_refused_as_such() -> None:
+    with pytest.raises(InputError, match="earlier version"):
+        unpack(b"ERT1" + pack([(1, tree())])[4:])
 
 
 def test_bombs_are_refused_before_they_go_off() -> None:
@@ -202,15 +207,15 @@ def test_bombs_are_refused_before_they_go_off() -> None:
     tracemalloc.start()
     try:
         for data in (
-            b"ERT1" + struct.pack("<I", 1 << 28) + bomb,
-            b"ERT1" + struct.pack("<I", 1000) + bomb,
-            b"ERT1" + struct.pack("<I", MOST_BYTES) + bomb,
-            b"ERT1" + struct.pack("<I", 4 + len(head)) + zlib.compress(struct.pack("<I", 1) + head),
-            b"ERT1" + struct.pack("<I", 4) + zlib.compress(struct.pack("<I", 1 << 31)),
+            b"ERT2" + struct.pack("<I", 1 << 28) + bomb,
+            b"ERT2" + struct.pack("<I", 1000) + bomb,
+            b"ERT2" + struct.pack("<I", MOST_BYTES) + bomb,
+            b"ERT2" + struct.pack("<I", 4 + len(head)) + zlib.compress(struct.pack("<I", 1) + head),
+            b"ERT2" + struct.pack("<I", 4) + zlib.compress(struct.pack("<I", 1 << 31)),
         ):
             with pytest.raises(InputError):
                 unpack(data)
-        ((_, found),) = unpack(b"ERT1" + struct.pack("<I", len(deep)) + zlib.compress(deep))
+        ((_, found),) = unpack(b"ERT2" + struct.pack("<I", len(deep)) + zlib.compress(deep))
         with pytest.raises(InputError, match="fewer multipliers"):  # paths of 2^17 splits in each of 2^17 leaves
             fitting_leaves(found, 0, torch.tensor([0]), NET, box=True)
         assert tracemalloc.get_traced_memory()[1] < 8 * MOST_BYTES

@@ -25,6 +25,7 @@ EMPTY = -1  # in place of a row: the leaf claims that nothing of the region is l
 STEPS = 15  # slopes are stored as multiples of one fifteenth
 # Of one tree: so that nobody who reads one needs more memory than this lets him expect.
 MOST_NODES, MOST_MULTIPLIERS, MOST_NEURONS, MOST_SLOPES = 1 << 18, 1 << 22, 1 << 18, 1 << 24
+MOST_SHARPENED = 16
 _HALF = torch.finfo(torch.float16).max
 
 
@@ -62,6 +63,7 @@ class Tree:
         slopes: `l x u`, uint8: those slopes, in fifteenths.
         again: Whether the bounds of hidden nodes are computed again for each leaf, under its splits; otherwise those of
             the leaf's inputs alone, clamped by its splits, serve.
+        sharpened: How often, for the bounds of hidden nodes, slopes of ReLUs' lower lines are improved row by row.
     """
 
     node: Tensor
@@ -71,6 +73,7 @@ class Tree:
     neurons: Tensor
     slopes: Tensor
     again: bool = False
+    sharpened: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "multipliers", rounded(self.multipliers))
@@ -209,5 +212,7 @@ def _must_have_types(tree: Tree) -> None:
         raise InputError("the tree's nodes, entries and values differ in number")
     if tree.neurons.shape[1] != 2 or tuple(tree.slopes.shape) != (tree.n_leaves, len(tree.neurons)):
         raise InputError("the tree needs a slope per leaf and listed neuron")
+    if type(tree.sharpened) is not int or not 0 <= tree.sharpened <= MOST_SHARPENED:
+        raise InputError(f"the tree's `sharpened` must be a whole number from 0 to {MOST_SHARPENED}")
     if tree.slopes.numel() > MOST_SLOPES:
         raise InputError(f"the tree has more slopes than are allowed, {MOST_SLOPES:,}")

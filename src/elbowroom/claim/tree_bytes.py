@@ -1,10 +1,10 @@
 """Trees of splits as bytes: compact, and read without trust.
 
-    4 bytes   "ERT1"
+    4 bytes   "ERT2"
     4 bytes   how long the rest is when it is unpacked
     then, packed by zlib: the number of trees, and of each its group, `m` (nodes), `p` (multipliers), `u` (neurons),
-    `again` and the multipliers' power of 2; node, entry (int32), value (float64), multipliers (float16), neurons
-    (int32), slopes (two in a byte).
+    `again` plus twice `sharpened`, and the multipliers' power of 2; node, entry (int32), value (float64), multipliers
+    (float16), neurons (int32), slopes (a byte each; those of one neuron together, since most leaves share them).
 
 All numbers little end first; arrays by the place of the byte, all first bytes first, which packs better. Bytes of zero
 may follow, so that a file may keep whole words.
@@ -20,11 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elbowroom.claim.tree import MOST_MULTIPLIERS, MOST_NEURONS, MOST_NODES, MOST_SLOPES, Tree, exponent
+from elbowroom.claim.tree import MOST_MULTIPLIERS, MOST_NEURONS, MOST_NODES, MOST_SHARPENED, MOST_SLOPES, Tree, exponent
 from elbowroom.errors import InputError
 
 MOST_BYTES = 1 << 25  # of one input's trees, unpacked
-_MAGIC, _HEAD, _TREE = b"ERT1", struct.Struct("<4sI"), struct.Struct("<IIIIbh")
+_MAGIC, _OLD = b"ERT2", b"ERT1"
+_HEAD, _TREE = struct.Struct("<4sI"), struct.Struct("<IIIIbh")
 
 
 def pack(trees: Sequence[tuple[int, Tree]], quick: bool = False) -> bytes:
@@ -54,6 +55,8 @@ def unpack(data: bytes) -> list[tuple[int, Tree]]:
 
 
 def _unzipped(data: bytes) -> bytes:
+    if data[:4] == _OLD:
+        raise InputError("the trees of splits are of an earlier version of this program: certify once more")
     if len(data) < _HEAD.size or data[:4] != _MAGIC:
         raise InputError("the trees of splits are damaged: they do not begin as such")
     _, size = _HEAD.unpack_from(data)
@@ -74,18 +77,18 @@ def _packed(group: int, tree: Tree) -> bytes:
     power = exponent(tree.multipliers)
     halves = (tree.multipliers / 2.0**power).half().numpy()
     shape = (len(tree.node), len(tree.multipliers), len(tree.neurons))
-    slopes = tree.slopes.flatten().numpy()
-    pairs = np.append(slopes, np.zeros(len(slopes) % 2, np.uint8)).reshape(-1, 2)
-    return _TREE.pack(group, *shape, tree.again, power) + b"".join([
+    return _TREE.pack(group, *shape, tree.again + 2 * tree.sharpened, power) + b"".join([
         _by_place(tree.node.numpy().astype("<i4")), _by_place(tree.entry.numpy().astype("<i4")),
         _by_place(tree.value.numpy().astype("<f8")), _by_place(halves.astype("<f2")),
-        _by_place(tree.neurons.flatten().numpy().astype("<i4")), (pairs[:, 0] * 16 + pairs[:, 1]).tobytes(),
+        _by_place(tree.neurons.flatten().numpy().astype("<i4")), tree.slopes.numpy().T.tobytes(),
     ])  # fmt: skip
 
 
 def _unpacked(raw: _Reader) -> tuple[int, Tree]:
-    group, m, p, u, again, power = raw.numbers(_TREE.format)
-    if again not in (0, 1) or m > MOST_NODES or p > MOST_MULTIPLIERS or u > MOST_NEURONS or abs(power) > 1000:
+    group, m, p, u, how, power = raw.numbers(_TREE.format)
+    sharpened, again = divmod(how, 2)
+    counts = (m, MOST_NODES), (p, MOST_MULTIPLIERS), (u, MOST_NEURONS), (sharpened, MOST_SHARPENED), (abs(power), 1000)
+    if how < 0 or any(count > most for count, most in counts):
         raise InputError("the trees of splits are damaged: a number in them cannot be right")
     node, entry = raw.array("<i4", m).long(), raw.array("<i4", m).long()
     value, halves = raw.array("<f8", m), raw.array("<f2", p)
@@ -93,10 +96,9 @@ def _unpacked(raw: _Reader) -> tuple[int, Tree]:
     if leaves * u > MOST_SLOPES:
         raise InputError(f"the trees of splits have more slopes than are allowed, {MOST_SLOPES:,}")
     neurons = raw.array("<i4", 2 * u).long().reshape(u, 2)
-    pairs = raw.array("|u1", (leaves * u + 1) // 2)
-    slopes = torch.stack([pairs // 16, pairs % 16], 1).flatten()[: leaves * u].reshape(leaves, u)
+    slopes = raw.array("|u1", leaves * u).reshape(u, leaves).T.contiguous()
     multipliers = halves.double() * 2.0**power
-    return group, Tree(node, entry, value, multipliers, neurons, slopes, bool(again))
+    return group, Tree(node, entry, value, multipliers, neurons, slopes, bool(again), sharpened)
 
 
 def _by_place(array: np.ndarray) -> bytes:

@@ -18,6 +18,9 @@ from elbowroom.proof.arb.affine import Layer, single_entries
 from elbowroom.proof.arb.balls import Balls, flint, largest, least, matrix_of, rows_of
 from elbowroom.proof.arb.curves import CURVES, relax
 from elbowroom.proof.arb.region import Region
+from elbowroom.proof.arb.slopes import Proposals
+
+Own = Mapping[int, list[list[float]]]  # slopes of ReLUs' lower lines: by node, for each row
 
 
 class _Lines(NamedTuple):
@@ -39,12 +42,15 @@ class Cut(NamedTuple):
 
 class Bounds:
     """Intervals of every node (exact ends) and lines of every activation, over one region; `cut`: over the part of it
-    where splits hold, `empty` where those contradict the intervals."""
+    where splits hold, `empty` where those contradict the intervals. `sharpened`: how often slopes are improved for each
+    row of the hidden nodes."""
 
     def __init__(
-        self, net: Network, layers: list[Layer | None], region: Region, hints: Hints, cut: Cut | None = None
-    ) -> None:
+        self, net: Network, layers: list[Layer | None], region: Region, hints: Hints, cut: Cut | None = None,
+        sharpened: int = 0,
+    ) -> None:  # fmt: skip
         self.net, self.layers, self.region, self.hints, self.cut = net, layers, region, hints, cut
+        self.sharpened = sharpened
         self.lower, self.upper = [region.lower], [region.upper]
         self.empty = False
         self.lines: dict[int, _Lines] = {}
@@ -143,14 +149,19 @@ class Bounds:
     def _unit_rows(self, i: int) -> tuple[Balls, Balls]:
         arb, size = flint().arb, self.net.nodes[i].size
         units = [[arb(int(r == c)) for c in range(size)] for r in range(size)]
-        found = self.rows_below(i, units + [[-v for v in row] for row in units])
+        rows = units + [[-v for v in row] for row in units]
+        found = self.rows_below(i, rows)
+        if self.sharpened:
+            own = self.rows_below(i, rows, own=Proposals(self, i).best(self.sharpened))
+            found = [a.max(b) if a.is_finite() and b.is_finite() else a for a, b in zip(found, own)]
         return found[:size], [-v for v in found[size:]]
 
     def rows_below(
-        self, i: int, rows: list[Balls], intervals: bool = False, others: Mapping[int, Balls] | None = None
-    ) -> Balls:
+        self, i: int, rows: list[Balls], intervals: bool = False, others: Mapping[int, Balls] | None = None,
+        own: Own | None = None,
+    ) -> Balls:  # fmt: skip
         """Balls whose lower ends are below `rows . z_i`; `intervals`: stop at the first activations; `others`: of one
-        row, coefficients of other nodes up to i, which are added."""
+        row, coefficients of other nodes up to i, which are added; `own`: slopes of each row, by ReLU node."""
         arb = flint().arb
         total = [arb(0)] * len(rows)
         waiting = {i: matrix_of(rows)}
@@ -172,16 +183,17 @@ class Bounds:
                 total = [a + least(row, *ends) for a, row in zip(total, rows_of(matrix))]
             else:
                 j = node.inputs[0]
-                constants, below = self._past(k, rows_of(matrix), self.net.nodes[j].size)
+                constants, below = self._past(k, rows_of(matrix), self.net.nodes[j].size, (own or {}).get(k))
                 total = [a + b for a, b in zip(total, constants)]
                 waiting[j] = waiting[j] + below if j in waiting else below
         return total
 
-    def _past(self, k: int, rows: list[Balls], size: int) -> tuple[Balls, Any]:
-        """Rows over an activation become constants and rows over its input."""
-        arb, line = flint().arb, self.lines[k]
+    def _past(self, k: int, rows: list[Balls], size: int, own: list[list[float]] | None = None) -> tuple[Balls, Any]:
+        """Rows over an activation become constants and rows over its input. `own`: of a ReLU, each row's slopes."""
+        arb, usual = flint().arb, self.lines[k]
         constants, out = [], []
-        for row in rows:
+        for number, row in enumerate(rows):
+            line = usual if own is None else self._tilted(k, own[number])
             constant, below = arb(0), [arb(0)] * size
             for c, a in enumerate(row):
                 if a == 0:
@@ -198,6 +210,17 @@ class Bounds:
             constants.append(constant)
             out.append(below)
         return constants, matrix_of(out)
+
+    def _tilted(self, k: int, slopes: Sequence[float]) -> _Lines:
+        """The lines of node k, a ReLU, with these slopes where it is bent: below it lies every line through the origin
+        with a slope from 0 to 1."""
+        arb, line = flint().arb, self.lines[k]
+        j = self.net.nodes[k].inputs[0]
+        k_l, m_l = list(line.k_l), list(line.m_l)
+        for c, (low, high, slope) in enumerate(zip(self.lower[j], self.upper[j], slopes)):
+            if low < 0 and high > 0 and 0 <= slope <= 1:
+                k_l[c], m_l[c] = arb(slope), arb(0)
+        return line._replace(k_l=k_l, m_l=m_l)
 
     def margins(self, rows: list[list[float]], offset: list[float]) -> Balls:
         arb, last = flint().arb, len(self.net.nodes) - 1

@@ -27,10 +27,10 @@ def tree_below(
         places = zip(tree.neurons.tolist(), tree.slopes[number].tolist())
         cut = Cut(leaf.path, {(node, entry): arb(slope) / STEPS for (node, entry), slope in places})
         if tree.again:
-            bounds = Bounds(root.net, root.layers, region, root.hints, cut)
+            bounds = Bounds(root.net, root.layers, region, root.hints, cut, tree.sharpened)
         else:
             if of_input not in by_inputs:
-                by_inputs[of_input] = Bounds(root.net, root.layers, region, root.hints)
+                by_inputs[of_input] = Bounds(root.net, root.layers, region, root.hints, sharpened=tree.sharpened)
             bounds = by_inputs[of_input].part(cut)
         betas = multipliers[leaf.first : leaf.first + len(leaf.path)]
         found.append(_leaf_below(bounds, leaf, betas, rows, offset))

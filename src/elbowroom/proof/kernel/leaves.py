@@ -38,7 +38,9 @@ def tree_below(
         base, of = root, torch.full((len(some),), b, device=rows.device)
         if tree.again or distinct != [()]:
             region, gone = _cut(root.region.take(of[:1]), distinct)
-            base = StrictBounds(root.net, region, root.parallel, root.noise, hidden, cuts if tree.again else None)
+            base = StrictBounds(
+                root.net, region, root.parallel, root.noise, hidden, cuts if tree.again else None, tree.sharpened
+            )
             base.empty = base.empty | gone
             place = {box: k for k, box in enumerate(distinct)}
             of = torch.tensor([place[box] for box in here], device=rows.device)

@@ -53,8 +53,19 @@ def prove(
         found = bounds.margins(rows, offset, hints.logits)
         out = found.new_full((len(found), int(group.max()) + 1), -torch.inf)
         out = out.scatter_reduce(1, group.expand_as(found), found, "amax")
+        roots: dict[tuple[int, int], tuple[StrictBounds, int]] = {}
         for b, number, tree, parts in leaves:
-            least = tree_below(bounds, b, hints.hidden, tree, parts, rows[b % len(rows)], offset[b % len(offset)]).min()
+            if (b, tree.sharpened) not in roots:
+                roots[b, tree.sharpened] = bounds, b
+                if tree.sharpened:
+                    own = region.take(torch.tensor([b], device=device))
+                    roots[b, tree.sharpened] = (
+                        StrictBounds(work, own, hints.parallel, noise, hints.hidden, sharpened=tree.sharpened), 0,
+                    )  # fmt: skip
+            root, place = roots[b, tree.sharpened]
+            least = tree_below(
+                root, place, hints.hidden, tree, parts, rows[b % len(rows)], offset[b % len(offset)]
+            ).min()
             # Of no region all parts are empty.
             out[b, number] = torch.maximum(out[b, number], torch.where(torch.isfinite(least), least, -torch.inf))
         # Of a region that is none (corners crossed, NaN) everything would be true; nothing is proved.

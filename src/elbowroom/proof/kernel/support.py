@@ -9,6 +9,8 @@ from torch import Tensor
 
 from elbowroom.claim.stated import Stated, is_norm
 from elbowroom.errors import InputError
+from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.rounding import ETA, SAFE, U, down, gamma, up
 
 # In a norm, beside those of its sum: products, quotients and the last product; two powers at LIBRARY each.
@@ -79,6 +81,21 @@ def least_past(region: Stated, a: Tensor, weight: Tensor) -> tuple[Tensor, Tenso
         value += dot(part.clamp_min(0), lower[:, at]) + dot(part.clamp_max(0), upper[:, at])
         error += dot(part.abs_(), size[:, at])
     return value, gamma(n + 2) * error + 2 * n * ETA
+
+
+def sole_reader(net: Network, exact: bool) -> int:
+    """The matrix that alone reads the input as it is or, where moving numbers about is exact, laid out in one axis; 0
+    where there is none."""
+    at = 0
+    for i, node in enumerate(net.nodes[1:], 1):
+        if node.inputs != (at,) or any(at in other.inputs for other in net.nodes[i + 1 :]):
+            return 0
+        if type(node.op) is ops.Linear and len(net.nodes[at].shape) == 1:
+            return i
+        if type(node.op) is not ops.Reshape or not exact:
+            return 0
+        at = i
+    return 0
 
 
 def least_of_levels(region: Stated, a: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ by the largest magnitude the node below can have, and added to the row's `error`
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -21,13 +21,16 @@ from elbowroom.proof.kernel.cuts import Cuts
 from elbowroom.proof.kernel.relaxed import RELAXED, Planes
 from elbowroom.proof.kernel.rounding import ETA, SAFE, U, down, gamma, up
 from elbowroom.proof.kernel.rows import AFFINE, offset, size_of_offset
-from elbowroom.proof.kernel.support import dot, hull, least, least_past
+from elbowroom.proof.kernel.slopes import OwnSlopes
+from elbowroom.proof.kernel.support import dot, hull, least, least_past, sole_reader
+from elbowroom.proof.kernel.total import Total
 
 # Errors a deployed network adds of its own: (node number, sizes of the inputs, size of the output) -> `b x *shape`.
 Noise = Callable[[int, list[Tensor], Tensor], Tensor]
 _WIDE = 1 << 13  # features, from where on rows over them are not written out
 _ROWS = {"cpu": 1 << 18, "cuda": 1 << 25}  # numbers in flight per chunk of rows: on a CPU, what the cache holds
 _FEWEST, _LONG = 16, 1 << 22  # rows at a time, if these are no more numbers
+_GRAPH = {"cpu": 1, "cuda": 8}  # parts of a chunk of rows, where autograd keeps all that is computed
 
 
 class StrictBounds:
@@ -36,15 +39,17 @@ class StrictBounds:
     `lower[i]`, `upper[i]`: `b x *shape`. `noise`: errors the network as executed adds of its own, infinite where it may
     overflow; `overflowed`, `b`: inputs where it may, of which nothing is proved from there on. `hidden`: linear bounds
     for the hidden layers, too, where the intervals are not enough. `cuts`: of each region only the part where these
-    splits hold counts; `empty`, `b`: where they contradict the intervals, so that no part is left.
+    splits hold counts; `empty`, `b`: where they contradict the intervals, so that no part is left. `sharpened`: how
+    often slopes of ReLUs' lower lines are improved for each row of the hidden layers.
     """
 
     def __init__(
         self, net: Network, region: Stated, parallel: bool, noise: Noise | None = None, hidden: bool = True,
-        cuts: Cuts | None = None,
+        cuts: Cuts | None = None, sharpened: int = 0,
     ) -> None:  # fmt: skip
         gamma(max(node.size for node in net.nodes))  # sums of error terms over a node must not be too long, either
-        self.net, self.region, self.parallel, self.noise, self.cuts = net, region, parallel, noise, cuts
+        self.net, self.region, self.parallel, self.noise = net, region, parallel, noise
+        self.cuts, self.sharpened = cuts, sharpened
         low, high = hull(region)
         shape = (len(low), *net.input_shape)
         self.lower, self.upper = [low.reshape(shape)], [high.reshape(shape)]
@@ -64,7 +69,7 @@ class StrictBounds:
         # Nodes whose entries move freely of each other, as a box's do, and nodes whose interval is their very range.
         apart = region.is_box and region.categories is None  # the entries of a code do not
         self._free, self._exact = [apart], [apart]
-        self._entry = _entry(net, noise is None) if apart and low.shape[1] >= _WIDE else 0
+        self._entry = sole_reader(net, noise is None) if apart and low.shape[1] >= _WIDE else 0
         for i in range(1, len(net.nodes)):
             self._visit(i, i in targets)
 
@@ -203,6 +208,8 @@ class StrictBounds:
             planes = self.planes[i]
             for term in planes.terms:
                 steepest = torch.maximum(term.lower.abs(), term.upper.abs())
+                if self.sharpened and type(op) is ops.ReLU:
+                    steepest = steepest.clamp_min(1.0)  # whatever the slopes of single rows
                 below = sizes[term.input].flatten(1)
                 below = below if term.source is None else below.gather(1, term.source)
                 carried = steepest * below.reshape(steepest.shape)
@@ -239,9 +246,27 @@ class StrictBounds:
                     continue
                 found = self._unit_rows_below(i, index, chosen)
                 below[chosen[:, None], index], above[chosen[:, None], index] = found.chunk(2, dim=1)
+                if self.sharpened and not self._entry:
+                    self._improve(i, index, chosen, below, above)
         return below.reshape(-1, *node.shape), -above.reshape(-1, *node.shape)
 
-    def _unit_rows_below(self, i: int, index: Tensor, chosen: Tensor) -> Tensor:
+    def _improve(self, i: int, index: Tensor, chosen: Tensor, below: Tensor, above: Tensor) -> None:
+        """Raises what is below entries of node i and their negatives, `b x size` each, by slopes of their own."""
+        if i in self._only_relus:  # of an entry that is surely on one side of zero, nothing more is asked
+            open_ = (below[chosen[:, None], index] < 0) & (above[chosen[:, None], index] < 0)
+            index = index[open_.any(0)]
+        if not len(index):
+            return
+        for some in index.split(max(1, len(index) // _GRAPH.get(below.device.type, _GRAPH["cpu"]))):
+            own = OwnSlopes(self.net, (self.lower, self.upper), chosen)
+            for _ in range(self.sharpened + 1):
+                with torch.enable_grad():
+                    found = self._unit_rows_below(i, some, chosen, own)
+                own.improve()
+                for table, new in zip((below, above), found.detach().chunk(2, dim=1)):
+                    table[chosen[:, None], some] = torch.maximum(table[chosen[:, None], some], new)
+
+    def _unit_rows_below(self, i: int, index: Tensor, chosen: Tensor, own: OwnSlopes | None = None) -> Tensor:
         """Numbers below the entries `index` (`r`) of node i, then below their negatives: `b x 2 r`."""
         node, count = self.net.nodes[i], len(index)
         if type(node.op) is ops.Linear and len(node.shape) == 1:
@@ -256,7 +281,8 @@ class StrictBounds:
             rows[torch.arange(count), index] = 1.0
             value = error = rows.new_zeros(len(chosen), 2 * count)
             below = i
-        return self.rows_below(below, torch.cat([rows, -rows]).expand(len(chosen), -1, -1), chosen, value, error)
+        rows = torch.cat([rows, -rows]).expand(len(chosen), -1, -1)
+        return self.rows_below(below, rows, chosen, value, error, own=own)
 
     def rows_below(
         self,
@@ -267,26 +293,27 @@ class StrictBounds:
         error: Tensor | None = None,
         intervals: bool = False,
         others: Mapping[int, Tensor] | None = None,
+        own: OwnSlopes | None = None,
     ) -> Tensor:
         """Numbers below `value + rows @ z_i` on the whole region, `b x r`; minus infinity where arithmetic failed.
 
         `rows`: `b x r x size`, exact; `chosen`: which inputs of the batch; `value`, `error`: `b x r`, to start with.
         `intervals`: stop at the first activations and use their intervals instead of their lines. `others`: rows over
-        other nodes, up to i, that are added to these.
+        other nodes, up to i, that are added to these. `own`: slopes of ReLUs' lower lines for each row.
         """
         net = self.net
         lead = rows.shape[:2]
         coefficients = {i: rows.reshape(*lead, *net.nodes[i].shape)}
         value = rows.new_zeros(lead) if value is None else value
         error = rows.new_zeros(lead) if error is None else error
-        total = _Total(value, error)
+        total = Total(value, error)
 
         def give(j: int, part: Tensor) -> None:
             """Coefficients arriving at node j add up; the sum is rounded."""
             part = part.reshape(*lead, *net.nodes[j].shape)
             if j in coefficients:
                 part = coefficients[j] + part
-                total.doubt(2 * U * dot(part.abs().flatten(2), self.size(j)[chosen].flatten(1)) + ETA)
+                total.doubt(2 * U * dot(part.detach().abs().flatten(2), self.size(j)[chosen].flatten(1)) + ETA)
             coefficients[j] = part
 
         for j, other in (others or {}).items():
@@ -308,20 +335,9 @@ class StrictBounds:
                 total.doubt(gamma(2 * node.size + 2) * dot(flat.abs(), largest) + 4 * node.size * ETA)
                 continue
             weight = self._weights[k].expand(len(self.lower[0]), *node.shape)[chosen].flatten(1)
-            total.doubt(dot(flat.abs(), weight) + 4 * node.size * ETA)
+            total.doubt(dot(flat.detach().abs(), weight) + 4 * node.size * ETA)
             if k in self.planes:
-                planes, positive, negative = self.planes[k], flat.clamp_min(0), flat.clamp_max(0)
-                low, high = (t[chosen].flatten(1) for t in (planes.lower, planes.upper))
-                total.add(dot(positive, low) + dot(negative, high))
-                roundings = RELAXED[type(node.op)].roundings(node.op)
-                for term in planes.terms:
-                    j = node.inputs[term.input]
-                    k_l, k_u = (t[chosen].flatten(1)[:, None] for t in (term.lower, term.upper))
-                    below = positive * k_l + negative * k_u
-                    total.doubt(roundings * ETA * (self.size(j)[chosen].flatten(1).sum(1, keepdim=True) + 1))
-                    if term.source is not None:
-                        at = term.source[chosen][:, None].expand(-1, lead[1], -1)
-                        below = below.new_zeros(*lead, net.nodes[j].size).scatter_add_(2, at, below)
+                for j, below in self._past(k, flat, chosen, total, own):
                     give(j, below)
                 continue
             found = self._offsets[k]
@@ -338,7 +354,31 @@ class StrictBounds:
             for j, part in zip(node.inputs, row.back(node.op, a.flatten(0, 1), shapes)):
                 total.doubt(count * ETA * (self.size(j)[chosen].flatten(1).sum(1, keepdim=True) + 1))
                 give(j, part)
+        if own is not None:
+            own.value = total.value
         return total.below()
+
+    def _past(
+        self, k: int, flat: Tensor, chosen: Tensor | slice, total: Total, own: OwnSlopes | None
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Rows over node k, which is not affine, as rows over its inputs; constants are added to the total."""
+        node, planes = self.net.nodes[k], self.planes[k]
+        own = own if type(node.op) is ops.ReLU else None
+        positive, negative = flat.clamp_min(0), flat.clamp_max(0)
+        low, high = (t[chosen].flatten(1) for t in (planes.lower, planes.upper))
+        total.add(dot(positive, low if own is None else own.constant(k, low)) + dot(negative, high))
+        roundings = RELAXED[type(node.op)].roundings(node.op)
+        for term in planes.terms:
+            j = node.inputs[term.input]
+            k_l, k_u = (t[chosen].flatten(1)[:, None] for t in (term.lower, term.upper))
+            below = positive * (k_l if own is None else own.slope(k, k_l)) + negative * k_u
+            if own is not None:
+                own.meet(k, below)
+            total.doubt(roundings * ETA * (self.size(j)[chosen].flatten(1).sum(1, keepdim=True) + 1))
+            if term.source is not None:
+                at = term.source[chosen][:, None].expand(-1, flat.shape[1], -1)
+                below = below.new_zeros(*flat.shape[:2], self.net.nodes[j].size).scatter_add_(2, at, below)
+            yield j, below
 
     def margins(self, rows: Tensor, offset: Tensor, logits: bool = False) -> Tensor:
         """Numbers below `rows @ z + offset` on the whole region, `b x t`; `rows`: `b x t x k`, `offset`: `b x t`."""
@@ -356,37 +396,3 @@ class StrictBounds:
             value = down(value + offset - (gamma(count) * (size + offset.abs()) * SAFE + count * ETA))
             found = torch.maximum(found, torch.where(torch.isfinite(value), value, -torch.inf))
         return torch.where(self.overflowed[:, None], -torch.inf, found)
-
-
-def _entry(net: Network, exact: bool) -> int:
-    """The matrix that alone reads the input as it is or, where moving numbers about is exact, laid out in one axis; 0
-    where there is none."""
-    at = 0
-    for i, node in enumerate(net.nodes[1:], 1):
-        if node.inputs != (at,) or any(at in other.inputs for other in net.nodes[i + 1 :]):
-            return 0
-        if type(node.op) is ops.Linear and len(net.nodes[at].shape) == 1:
-            return i
-        if type(node.op) is not ops.Reshape or not exact:
-            return 0
-        at = i
-    return 0
-
-
-class _Total:
-    """A running sum of computed terms, `b x r`, and a bound on how far it is from the true one."""
-
-    def __init__(self, value: Tensor, error: Tensor) -> None:
-        self.value, self.error = value, error
-
-    def add(self, term: Tensor) -> None:
-        self.value = self.value + term
-        self.error = self.error + U * self.value.abs()
-
-    def doubt(self, error: Tensor) -> None:
-        self.error = self.error + error
-
-    def below(self) -> Tensor:
-        """A number below the true sum; minus infinity where something overflowed."""
-        result = down(self.value - up(self.error * SAFE))
-        return torch.where(torch.isfinite(self.value) & torch.isfinite(self.error), result, -torch.inf)

@@ -21,6 +21,7 @@ from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.methods import Method, check_margin, method_named
 from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.relaxations import TABLE, row_of
+from elbowroom.search.bounds.sharpened import Known, sharpened
 from elbowroom.search.bounds.sizes import Sizes, numbers_of
 from elbowroom.search.bounds.stable import Seen
 from elbowroom.search.memory import Budget, Pool
@@ -45,11 +46,12 @@ class Propagation:
         skip_inactive: bool = False,
         seen: Seen | None = None,
         sizes: Sizes | None = None,
+        sharpened: int = 0,
     ) -> None:
         """`bound_outputs`: also the outputs themselves, which direct margins do not need. `skip_inactive`: no
         linear bounds where the intervals already say that a ReLU gives zero or, in images, its input. `seen`: what
         is known of ReLUs from regions nearby; they have no linear bounds, either. `sizes`: how many rows there is
-        room for; default, as many as there are.
+        room for; default, as many as there are. `sharpened`: how often slopes are improved for every hidden row.
         """
         self.net = net
         self.inputs = inputs
@@ -57,7 +59,7 @@ class Propagation:
         budget = budget or Budget.of(None, inputs.center.device)
         self._chunk, self._pool = budget.chunk, Pool(budget.keep)
         self._skips = _only_relus_read(net) if skip_inactive and method.intervals else frozenset()
-        self._seen, self._sizes = seen, sizes or Sizes()
+        self._seen, self._sizes, self._rounds = seen, sizes or Sizes(), sharpened
         self._readers = Counter(j for node in net.nodes for j in node.inputs)
         self.values = net.values(inputs.center)
         lower, upper = inputs.hull()
@@ -175,7 +177,17 @@ class Propagation:
             below, above = (found, found) if parallel else (found[:, 0::2], found[:, 1::2])
             below, above = (_spread(t, chosen, self.net.nodes[i].size) for t in (below, above))
         center = value + self.phi[i] if parallel else value
-        return center + below.reshape(value.shape), center - above.reshape(value.shape)
+        low, high = center + below.reshape(value.shape), center - above.reshape(value.shape)
+        return self._sharpened(i, low, high) if self._rounds else (low, high)
+
+    def _sharpened(self, i: int, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Bounds of node i, made better by slopes of their own."""
+        open_ = torch.isfinite(low) & torch.isfinite(high)
+        if i in self._skips:  # of an entry that is surely on one side of zero, nothing more is asked
+            open_ = open_ & (low < 0) & (high > 0)
+        known = Known(self.net, self.inputs, self.values, self.lower, self.upper, self.planes)
+        below, above = sharpened(known, i, open_.flatten(1), self._rounds, self._chunk)
+        return torch.maximum(low, below.reshape(low.shape)), torch.minimum(high, above.reshape(high.shape))
 
     # --- rows over the outputs
 

@@ -86,7 +86,7 @@ def _derived(search: Search, sets: InputSet, leaves: Leaves, bounds: Tensor) -> 
         if bool((leaves.node == 0).any()):
             lower, upper = cut_corners((center - radius).flatten(1), (center + radius).flatten(1), leaves)
             own = InputSet.box(lower.reshape(center.shape), upper.reshape(center.shape))
-        roots = Roots(search.net, own, search.roots.budget)
+        roots = Roots(search.net, own, search.roots.budget, search.roots.sharpened)
         leaves = leaves.with_(root=torch.arange(len(leaves), device=of.device))
         carrier, need = search.prepare(leaves, roots)
         bound = carrier.down(leaves.slope.to(need.dtype) / STEPS, leaves.multiplier.to(need.dtype)).bound

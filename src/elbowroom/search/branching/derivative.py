@@ -23,7 +23,7 @@ def by_set(search: Search, leaves: Leaves) -> tuple[Tensor, Tensor]:
     with torch.enable_grad():
         center, radius = (t[leaves.root].detach().requires_grad_() for t in (sets.center, sets.radius))
         own_sets = replace(sets.take(leaves.root, radius), center=center)
-        roots = Roots(search.net, own_sets, search.roots.budget)
+        roots = Roots(search.net, own_sets, search.roots.budget, search.roots.sharpened)
         own = leaves.with_(root=torch.arange(len(leaves), device=leaves.root.device))
         carrier, need = search.prepare(own, roots)
         bound = carrier.down(leaves.slope.to(need.dtype) / STEPS, leaves.multiplier.to(need.dtype)).bound

@@ -28,6 +28,7 @@ _BYTES_PER_ENTRY = 64  # of a node, per leaf at work: intervals, lines, coeffici
 _STALE = 2  # times as many boxes as leaves: some are of no use any more
 _LONG = 10  # times the steps of other climbs
 FEW_FEATURES = 20  # boxes of so many free features are halved
+MANY_FEATURES = 1 << 13  # from where on rows over the input are not written out
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Limits:
         seconds: For all inputs together.
         steps: Of the ascent in slopes and multipliers, per leaf.
         candidates: Splits tried per leaf.
+        sharpened: How often slopes are improved for each row of the hidden nodes, where boxes are not halved.
         halve: Whether boxes are halved; by default where few features are free.
         memory: Bytes, or None for a share of what is free.
     """
@@ -47,6 +49,7 @@ class Limits:
     seconds: float = float("inf")
     steps: int = 20
     candidates: int = 4
+    sharpened: int = 6
     halve: bool | None = None
     memory: int | str | None = None
 
@@ -121,13 +124,15 @@ class Search:
         budget = Budget.of(limits.memory, device)
         batch, self.groups = len(sets.center), spec.n_groups
         self.neurons = Neurons(net)
-        self.roots = Roots(net, sets, budget)
         self.group_rows = [(spec.group == g).nonzero().squeeze(1) for g in range(self.groups)]
         self.forest = Forest()
         fits = budget.total // (4 * _BYTES_PER_ENTRY * sum(node.size for node in net.nodes))
         self.at_once = max(1, min(fits, _AT_ONCE.get(device.type, _AT_ONCE["cpu"])))
         few = sets.is_box and int((sets.radius > 0).flatten(1).sum(1).max()) <= FEW_FEATURES if batch else False
         self.halves_first = few if limits.halve is None else limits.halve and sets.is_box
+        # Where boxes are halved there are many of them; and the proof does not do it for very many features.
+        useless = self.halves_first or net.n_inputs >= MANY_FEATURES or not self.neurons.count
+        self.roots = Roots(net, sets, budget, 0 if useless else limits.sharpened)
         self.points: list[Tensor | None] = [None] * batch
         self.given_up = torch.zeros(batch, dtype=torch.bool, device=device)
         self.least = sets.center.new_full((batch * self.groups,), torch.inf)
@@ -149,7 +154,8 @@ class Search:
 
     def first(self, every: bool = False) -> Leaves:
         """The leaves to begin with: groups that the plain bounds do not prove (or `every` one), their best rows."""
-        bounds = self.roots.rows(self.spec)
+        plain = Roots(self.net, self.roots.sets, self.roots.budget) if self.roots.sharpened else self.roots
+        bounds = plain.rows(self.spec)
         problems, rows = [], []
         for g, members in enumerate(self.group_rows):
             best, row = bounds[:, members].max(1)
@@ -350,7 +356,7 @@ class Search:
         places = self.neurons.places(self.net, torch.device("cpu"))
         for problem, tree in self.forest.trees.items():
             if not bool(failed[problem]):
-                trees[problem // self.groups][problem % self.groups] = tree.stored(places)
+                trees[problem // self.groups][problem % self.groups] = tree.stored(places, self.roots.sharpened)
         for problem in failed.nonzero().squeeze(1).tolist():
             mine = self.pool.take(self.pool.problem == problem)
             left[problem // self.groups][problem % self.groups] = mine

@@ -44,8 +44,9 @@ class Growing:
                 stack += [self.children[at] + 1, self.children[at]]
         return found
 
-    def stored(self, places: torch.Tensor) -> Tree:
-        """The tree, all of whose leaves are finished. `places`: nodes and entries of the ReLUs, `u x 2`."""
+    def stored(self, places: torch.Tensor, sharpened: int) -> Tree:
+        """The tree, all of whose leaves are finished. `places`: nodes and entries of the ReLUs, `u x 2`;
+        `sharpened`: as the bounds of hidden nodes were."""
         order = self.order()
         leaves = [self.finished[at] for at in order if self.children[at] < 0]
         used = np.stack([leaf[3] for leaf in leaves])
@@ -58,6 +59,7 @@ class Growing:
             multipliers=torch.from_numpy(np.concatenate([leaf[1] for leaf in leaves])),
             neurons=places[torch.from_numpy(listed)],
             slopes=torch.from_numpy(slopes.astype(np.uint8)),
+            sharpened=sharpened,
         )
 
 

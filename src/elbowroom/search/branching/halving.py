@@ -62,4 +62,4 @@ def _halves(roots: Roots, root: Tensor, across: Tensor, cut: Tensor) -> Roots:
     lower, upper = center - radius, center + radius
     at, cut = across[:, None], cut[:, None]
     corners = torch.cat([lower, lower.scatter(1, at, cut)]), torch.cat([upper.scatter(1, at, cut), upper])
-    return Roots(roots.net, InputSet.box(*(t.reshape(-1, *shape) for t in corners)), roots.budget)
+    return Roots(roots.net, InputSet.box(*(t.reshape(-1, *shape) for t in corners)), roots.budget, roots.sharpened)

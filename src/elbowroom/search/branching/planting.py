@@ -72,7 +72,7 @@ def with_own_boxes(roots: Roots, leaves: Leaves) -> Leaves:
     both, inverse = corners.unique(dim=0, return_inverse=True)
     boxes = InputSet.box(*(t.reshape(-1, *shape) for t in both.chunk(2, 1)))
     root = leaves.root.clone()
-    root[split] = roots.add(Roots(roots.net, boxes, roots.budget))[inverse]
+    root[split] = roots.add(Roots(roots.net, boxes, roots.budget, roots.sharpened))[inverse]
     return leaves.with_(root=root)
 
 

@@ -25,25 +25,28 @@ class Roots:
 
     `sets`: the sets. `lower[j]`, `upper[j]`: bounds of node j,
     `m x *shape`, for nodes that feed one that is not affine; `values[j]`: of these, of those that are not affine, and
-    of the output, at the sets' centres. `size`: the largest magnitude of every output, `m x k`.
+    of the output, at the sets' centres. `size`: the largest magnitude of every output, `m x k`. `sharpened`: how often
+    slopes were improved for these bounds, row by row.
     """
 
-    def __init__(self, net: Network, sets: InputSet, budget: Budget) -> None:
-        self.net, self.budget = net, budget
+    def __init__(self, net: Network, sets: InputSet, budget: Budget, sharpened: int = 0) -> None:
+        self.net, self.budget, self.sharpened = net, budget, sharpened
         self.sets = sets
-        found = Propagation(net, sets, method_named(METHOD), budget, bound_outputs=False, skip_inactive=True)
+        found = Propagation(
+            net, sets, method_named(METHOD), budget, bound_outputs=False, skip_inactive=True, sharpened=sharpened
+        )
         last = len(net.nodes) - 1
         self.lower = {j: found.lower[j] for j in net.preactivations}
         self.upper = {j: found.upper[j] for j in net.preactivations}
         self.values = {j: found.values[j] for j in {*net.preactivations, *net.relaxed, last}}
         self.size = torch.maximum(found.lower[last].abs(), found.upper[last].abs())
-        self._found: Propagation | None = found
+        self._found: Propagation | None = None if sharpened else found
 
     def __len__(self) -> int:
         return len(self.size)
 
     def rows(self, spec: Specification) -> Tensor:
-        """Bounds of a specification's rows before anything is split, `m x t`; once, since what it needs is let go."""
+        """Plain bounds of a specification's rows, `m x t`; once, since what it needs is let go."""
         assert self._found is not None
         found, self._found = self._found.rows_direct(spec), None
         return found

@@ -1,0 +1,195 @@
+"""Bounds of hidden nodes where every row has slopes of its own for the lower lines of ReLUs, improved step by step.
+
+The steps are those of `proof.kernel.slopes`, so that what is found here is what the proof will find, up to rounding.
+Rows are written out whole, without windows: it is done for few sets of inputs, each of which serves many leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
+from elbowroom.search.bounds.maps import map_of
+from elbowroom.search.bounds.planes import Planes
+from elbowroom.search.bounds.sizes import Sizes, numbers_of
+from elbowroom.search.regions.input_set import InputSet, dot
+
+STEP = 3.0  # the first step of a slope, where the ReLU's input is a whole interval away from zero
+_GRAPH = {"cpu": 1, "cuda": 16}  # parts of a chunk, where autograd keeps all that is computed
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of the nodes before: values at the sets' centres and ends of intervals, by node, `b x *shape`, and
+    planes of those that are not affine."""
+
+    net: Network
+    inputs: InputSet
+    values: Sequence[Tensor]
+    lower: Sequence[Tensor]
+    upper: Sequence[Tensor]
+    planes: Mapping[int, Planes]
+
+    def detached(self) -> Known:
+        """Constants to autograd."""
+        inputs = replace(self.inputs, center=self.inputs.center.detach(), radius=self.inputs.radius.detach())
+        values, lower, upper = ([t.detach() for t in of] for of in (self.values, self.lower, self.upper))
+        planes = {
+            i: Planes(
+                tuple(
+                    replace(t, lower_slope=t.lower_slope.detach(), upper_slope=t.upper_slope.detach())
+                    for t in p.terms
+                ),
+                p.lower.detach(), p.upper.detach(),
+            )
+            for i, p in self.planes.items()
+        }  # fmt: skip
+        return Known(self.net, inputs, values, lower, upper, planes)
+
+
+def sharpened(known: Known, i: int, open_: Tensor, rounds: int, chunk: int) -> tuple[Tensor, Tensor]:
+    """Bounds of node i, `b x size` each; infinite where they were not asked for.
+
+    `open_`: `b x size`, which entries; `chunk`: bytes of rows at a time.
+    """
+    net, fixed = known.net, known.detached()
+    size = open_.shape[1]
+    below = above = known.values[i].new_full((len(open_), size + 1), -torch.inf)
+    widest = max(node.size for node in net.nodes[: i + 1])
+    most = max(1, chunk // (2 * widest * below.element_size()) // _GRAPH.get(open_.device.type, 1))
+    for part, index in _pieces(open_, most):
+        rows = _Rows(fixed, i, part, index)
+        with torch.enable_grad():
+            best = rows.climb(rounds)
+        if torch.is_grad_enabled():  # the same once more, slopes being constants
+            best = _Rows(known, i, part, index, rows.slopes).down()
+        value = known.values[i].flatten(1)[part].gather(1, index.clamp_min(0))
+        # What stands at -1 goes to one place more, which is then cut off.
+        at = part[:, None], torch.where(index >= 0, index, size)
+        low, high = best.chunk(2, dim=1)
+        below, above = below.index_put(at, value + low), above.index_put(at, high - value)
+    return below[:, :-1], -above[:, :-1]
+
+
+def _pieces(open_: Tensor, most: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Inputs, `m`, and entries of theirs, `m x s`, -1 for none: at most `most` entries at a time, or one input."""
+    sizes, order = open_.sum(1).sort(descending=True, stable=True)
+    entries = numbers_of(open_, Sizes(), ("sharpened", 0))
+    listed, first = sizes.tolist(), 0
+    while first < len(listed) and listed[first]:
+        last = first + max(1, most // listed[first])
+        part = order[first:last]
+        for some in entries[part, : listed[first]].split(most, 1):
+            yield part, some
+        first = last
+
+
+class _Rows:
+    """Entries of a node and their negatives, carried back to the input. `slopes`: the best found, by ReLU node,
+    `m x r x size`; where there are none, the usual ones."""
+
+    def __init__(
+        self, known: Known, i: int, part: Tensor, index: Tensor, slopes: Mapping[int, Tensor] | None = None
+    ) -> None:
+        self.known, self.i, self.part = known, i, part
+        self.inputs = known.inputs.take(part)
+        unit = known.values[i].new_zeros(*index.shape, known.net.nodes[i].size)
+        unit = unit.scatter(2, index.clamp_min(0)[..., None], 1.0)
+        self.rows = torch.cat([unit, -unit], 1)
+        self.slopes: dict[int, Tensor] = dict(slopes or {})
+        self._met: dict[int, Tensor] | None = None
+
+    def climb(self, rounds: int) -> Tensor:
+        """The best bounds, as deviations from the values at the centres, `m x r`; notes their slopes."""
+        best: Tensor | None = None
+        kept: dict[int, Tensor] = {}
+        for t in range(rounds + 1):
+            met: dict[int, Tensor] = {}
+            self._met = met
+            found = self.down()
+            # What arrives at a ReLU's input where the bound is attained.
+            inputs = torch.autograd.grad(found, list(met.values()), torch.ones_like(found)) if met else ()
+            found = found.detach()
+            better = torch.ones_like(found, dtype=torch.bool) if best is None else found > best
+            best = found if best is None else torch.maximum(best, found)
+            for k, at in zip(met, inputs):
+                before = self.slopes.get(k, self._usual(k).expand(*found.shape, -1))
+                kept[k] = torch.where(better[..., None], before, kept[k]) if k in kept else before
+                j = self.known.net.nodes[k].inputs[0]
+                low, high = self._of(self.known.lower[j]), self._of(self.known.upper[j])
+                step = STEP * (t + 1) ** -0.5 * (at + self._of(self.known.values[j])[:, None]) / (high - low)[:, None]
+                self.slopes[k] = torch.nan_to_num(before + step, 0.0, 1.0, 0.0).clamp(0, 1)
+        self.slopes = kept
+        assert best is not None
+        return best
+
+    def _of(self, t: Tensor) -> Tensor:
+        return t[self.part].flatten(1)
+
+    def _usual(self, k: int) -> Tensor:
+        (term,) = self.known.planes[k].terms
+        return self._of(term.lower_slope)[:, None]
+
+    def down(self) -> Tensor:
+        """The rows' bounds, as deviations from the values at the centres, `m x r`."""
+        net, lead = self.known.net, self.rows.shape[:2]
+        total = self.rows.new_zeros(lead)
+        coefficients = {self.i: self.rows}
+        while True:
+            k = max(coefficients)
+            flat, node = coefficients.pop(k), net.nodes[k]
+            if k == 0:
+                return total - self.inputs.support(flat)
+            if k in self.known.planes:
+                constant, parts = self._past(k, flat)
+                total = total + constant
+            else:
+                a = flat.reshape(-1, *node.shape)
+                parts = list(
+                    zip(node.inputs, map_of(node).adjoint(node.op, a, [net.nodes[j].shape for j in node.inputs]))
+                )
+            for j, below in parts:
+                below = below.reshape(*lead, -1)
+                coefficients[j] = coefficients[j] + below if j in coefficients else below
+
+    def _past(self, k: int, flat: Tensor) -> tuple[Tensor, list[tuple[int, Tensor]]]:
+        """Constants, and rows over the inputs of node k, which is not affine."""
+        node, planes = self.known.net.nodes[k], self.known.planes[k]
+        positive, negative = flat.clamp_min(0), flat.clamp_max(0)
+        lower, upper = self._of(planes.lower), self._of(planes.upper)
+        if type(node.op) is ops.ReLU:
+            return self._past_relu(k, positive, negative, lower, upper)
+        parts = []
+        for term in planes.terms:
+            j = node.inputs[term.input]
+            below = positive * self._of(term.lower_slope)[:, None] + negative * self._of(term.upper_slope)[:, None]
+            if term.source is not None:
+                at = term.source[self.part][:, None].expand(-1, flat.shape[1], -1)
+                below = below.new_zeros(*flat.shape[:2], self.known.net.nodes[j].size).scatter_add(2, at, below)
+            parts.append((j, below))
+        return dot(positive, lower) + dot(negative, upper), parts
+
+    def _past_relu(
+        self, k: int, positive: Tensor, negative: Tensor, lower: Tensor, upper: Tensor
+    ) -> tuple[Tensor, list[tuple[int, Tensor]]]:
+        (j,), (term,) = self.known.net.nodes[k].inputs, self.known.planes[k].terms
+        bent = (self._of(self.known.lower[j]) < 0) & (self._of(self.known.upper[j]) > 0)
+        slope = self._of(term.lower_slope)[:, None]
+        constant = dot(negative, upper)
+        if k in self.slopes:
+            slope = torch.where(bent[:, None], self.slopes[k], slope)
+            # Through the origin: slope (z + x) is slope x and, with what the ReLU gives at z, the rest.
+            z, at = self._of(self.known.values[j]), self._of(self.known.values[k])
+            constant = constant + dot(positive * slope, torch.where(bent, z, 0.0))
+            constant = constant + dot(positive, torch.where(bent, -at, lower))
+        else:
+            constant = constant + dot(positive, lower)
+        below = positive * slope + negative * self._of(term.upper_slope)[:, None]
+        if self._met is not None:
+            self._met[k] = below if below.requires_grad else below.requires_grad_()
+        return constant, [(j, below)]

@@ -1,0 +1,202 @@
+"""Hidden bounds with slopes of their own for each row: right, better, alike in search and proof, and differentiable."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import elbowroom as er
+from elbowroom.claim.specification import label_stays
+from elbowroom.claim.tree import MOST_SHARPENED, fitting_leaves, single_leaf
+from elbowroom.claim.tree_bytes import as_bytes, unpack
+from elbowroom.errors import InputError
+from elbowroom.network import operations as ops
+from elbowroom.network.graph import Network
+from elbowroom.proof.kernel import slopes
+from elbowroom.proof.kernel.walk import StrictBounds
+from elbowroom.search.bounds.methods import method_named
+from elbowroom.search.bounds.propagate import Propagation
+from elbowroom.search.branching.engine import Limits, prove
+from elbowroom.search.regions.input_set import InputSet
+from proof.test_strict_tightness import area_of
+from support import mlp
+
+F64 = torch.float64
+PLAIN = method_named("adaptive")
+
+
+def found(net: Network, inputs: InputSet, sharpened: int) -> Propagation:
+    return Propagation(net, inputs, PLAIN, bound_outputs=False, skip_inactive=True, sharpened=sharpened)
+
+
+def deep(seed: int = 0) -> tuple[Network, InputSet]:
+    rng = np.random.default_rng(seed)
+    net = mlp(rng, [6, 20, 20, 20, 3]).cast(F64)
+    center = torch.from_numpy(rng.normal(size=(2, 6)))
+    return net, InputSet(center, torch.full_like(center, 0.3))
+
+
+def width(bounds: Propagation, net: Network) -> float:
+    return float(sum((bounds.upper[i] - bounds.lower[i]).sum() for i in net.preactivations))
+
+
+def test_widths_shrink_with_every_few_steps() -> None:
+    net, inputs = deep()
+    widths = [width(found(net, inputs, k), net) for k in (0, 1, 3, 8)]
+    assert widths == sorted(widths, reverse=True) and widths[3] < 0.985 * widths[0], widths
+
+
+def test_search_and_proof_agree_on_ordinary_networks() -> None:
+    for seed in range(4):
+        net, inputs = deep(seed)
+        searched = found(net, inputs, 4)
+        with torch.no_grad():
+            strict = StrictBounds(net, area_of(inputs), False, sharpened=4)
+        for i in net.preactivations:
+            bent = (strict.lower[i] < 0) & (strict.upper[i] > 0)
+            for ours, theirs in ((searched.lower, strict.lower), (searched.upper, strict.upper)):
+                assert torch.allclose(ours[i][bent], theirs[i][bent], rtol=1e-8, atol=1e-8)
+
+
+def test_points_stay_within_bounds_whatever_the_shape() -> None:
+    rng = np.random.default_rng(3)
+    net, inputs = deep(3)
+    basis = torch.linalg.qr(torch.from_numpy(rng.normal(size=(6, 6)))).Q
+    for p, turn in ((float("inf"), None), (2.0, None), (1.0, None), (3.0, basis), (float("inf"), basis)):
+        sets = dataclasses.replace(inputs, p=p, basis=turn)
+        bounds = found(net, sets, 5)
+        v = torch.from_numpy(rng.normal(size=(2, 400, 6)))
+        v = v / torch.linalg.vector_norm(v, ord=p, dim=-1, keepdim=True)
+        moved = sets.radius[:, None] * v
+        points = sets.center[:, None] + (moved if turn is None else moved @ turn.T)
+        values = net.values(points.reshape(-1, 6))
+        for i in net.preactivations:
+            at = values[i].reshape(2, 400, -1)
+            assert bool((at >= bounds.lower[i][:, None] - 1e-9).all() and (at <= bounds.upper[i][:, None] + 1e-9).all())
+
+
+def test_derivatives_are_those_of_the_bounds() -> None:
+    net, inputs = deep(5)
+    last = max(net.preactivations)
+
+    def total(radius: torch.Tensor) -> torch.Tensor:
+        bounds = found(net, dataclasses.replace(inputs, radius=radius), 3)
+        bent = (bounds.lower[last] < 0) & (bounds.upper[last] > 0)
+        return (bounds.upper[last] * bent).sum()
+
+    radius = inputs.radius.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(total(radius), radius)
+    direction = torch.from_numpy(np.random.default_rng(1).uniform(0.5, 1, size=radius.shape))
+    with torch.no_grad():
+        step = 1e-6
+        change = (total(inputs.radius + step * direction) - total(inputs.radius - step * direction)) / (2 * step)
+    # Slopes are taken as constants: where they are near their best, they hardly matter.
+    assert float((slope * direction).sum()) == pytest.approx(float(change), rel=0.2)
+
+
+def test_trees_say_so_and_are_proved_again() -> None:
+    rng = np.random.default_rng(2)
+    net = mlp(rng, [24, 8, 8, 3])
+    x = torch.from_numpy(rng.normal(size=(2, 24)))
+    certs = er.certify(net, x, effort=20)
+    trees = [tree for words in certs.trees for _, tree in unpack(as_bytes(words))]
+    assert trees and all(tree.sharpened > 0 for tree in trees)
+    assert bool(er.check(certs, net).passed[certs.certified].all())
+    pytest.importorskip("flint")
+    assert bool(er.check(certs, net, arithmetic="arb").passed[certs.certified].all())
+
+
+def test_fewer_leaves_are_needed() -> None:
+    rng = np.random.default_rng(4)
+    net = mlp(rng, [30, 24, 24, 24, 3]).cast(F64)
+    x = torch.from_numpy(rng.normal(size=(4, 30)))
+    certs = er.certify(net, x)
+    spec = label_stays(net.decide(net(x)), 3, net.decision).cast(F64, torch.device("cpu"))
+    center = (certs.lower + certs.upper).double() / 2
+    sets = InputSet(center, 1.15 * (certs.upper - certs.lower).double() / 2)
+    leaves = [prove(net, sets, spec, Limits(leaves=400, sharpened=k)) for k in (0, 6)]
+    assert bool((leaves[1].proved | ~leaves[0].proved).all())
+    assert int(leaves[1].leaves.sum()) < int(leaves[0].leaves.sum())
+
+
+@pytest.mark.parametrize("wrong", [-1, MOST_SHARPENED + 1, 1.0, True, None])
+def test_forged_numbers_of_steps_are_refused(wrong: object) -> None:
+    net = mlp(np.random.default_rng(0), [4, 8, 8, 2])
+    tree = dataclasses.replace(single_leaf(0), sharpened=wrong)
+    with pytest.raises(InputError, match="sharpened"):
+        fitting_leaves(tree, 0, torch.zeros(1, dtype=torch.long), net, True)
+
+
+# --- faults of the proof's side, which points must tell
+
+
+def crossed() -> bool:
+    """Whether points of small sets lie outside of the bounds that the proof has of them."""
+    rng = np.random.default_rng(0)
+    for seed in range(5):
+        net, inputs = deep(seed)
+        inputs = dataclasses.replace(inputs, radius=inputs.radius / 3)
+        with torch.no_grad():
+            bounds = StrictBounds(net, area_of(inputs), False, sharpened=2)
+        v = torch.from_numpy(rng.choice([-1.0, 1.0], (2, 500, 6)))
+        values = net.values((inputs.center[:, None] + inputs.radius[:, None] * v).reshape(-1, 6))
+        for i in net.preactivations:
+            at = values[i].reshape(2, 500, -1)
+            if bool((at < bounds.lower[i][:, None]).any() or (at > bounds.upper[i][:, None]).any()):
+                return True
+    return False
+
+
+def steep(self: slopes.OwnSlopes, k: int, usual: torch.Tensor) -> torch.Tensor:
+    self._usual[k] = usual
+    return torch.where(self._bent(k)[:, None], 1.5, usual)
+
+
+def test_faults_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not crossed()
+    with monkeypatch.context() as patch:
+        patch.setattr(slopes.OwnSlopes, "slope", steep)
+        assert crossed()
+    with monkeypatch.context() as patch:
+        patch.setattr(slopes.OwnSlopes, "constant", lambda self, k, low: low + 0.1 * self._bent(k))
+        assert crossed()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            slopes.OwnSlopes, "_bent", lambda self, k: torch.ones_like(self._interval(k)[0], dtype=torch.bool)
+        )
+        patch.setattr(slopes.OwnSlopes, "constant", lambda self, k, low: 0 * low + 0.1)
+        assert crossed()
+
+
+def test_slopes_that_are_no_numbers_become_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Derivatives that are NaN or infinite, as after overflow, still give slopes from 0 to 1."""
+    net, inputs = deep(6)
+    real = torch.autograd.grad
+
+    def broken(*told: object, **more: object) -> tuple[torch.Tensor, ...]:
+        parts = real(*told, **more)
+        return tuple(torch.where(torch.rand_like(t) < 0.3, torch.nan, t * 1e300) for t in parts)
+
+    monkeypatch.setattr(torch.autograd, "grad", broken)
+    with torch.no_grad():
+        bounds = StrictBounds(net, area_of(inputs), False, sharpened=3)
+    values = net.values(inputs.center)
+    for i in net.preactivations:
+        assert bool(torch.isfinite(bounds.lower[i]).all()) and bool((bounds.lower[i] <= values[i]).all())
+
+
+def test_nothing_to_sharpen() -> None:
+    """Smooth activations, one layer only, dead and always active neurons."""
+    rng = np.random.default_rng(8)
+    smooth = mlp(rng, [4, 6, 6, 2], ops.Tanh()).cast(F64)
+    inputs = InputSet(torch.zeros(1, 4, dtype=F64), torch.full((1, 4), 0.2, dtype=F64))
+    for net in (smooth, mlp(rng, [4, 6, 2]).cast(F64)):
+        a, b = found(net, inputs, 0), found(net, inputs, 4)
+        assert all(torch.allclose(a.lower[i], b.lower[i]) for i in net.preactivations)
+    still = InputSet(torch.zeros(1, 4, dtype=F64), torch.zeros(1, 4, dtype=F64))
+    net = mlp(rng, [4, 6, 6, 2]).cast(F64)
+    bounds = found(net, still, 4)
+    assert all(torch.allclose(bounds.lower[i], bounds.upper[i]) for i in net.preactivations)
