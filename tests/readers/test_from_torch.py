@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elbowroom.errors import InputError, UnsupportedError
+from elbowroom.network.file import network_hash
 from elbowroom.network.operations import Linear
 from elbowroom.readers.reading import computes_in, left_off
+from elbowroom.readers.torch import modules
 from elbowroom.readers.torch.modules import read_module
 from torch_support import Calls
 
@@ -273,6 +275,29 @@ def test_parameters_are_as_stored_and_independent() -> None:
     assert torch.equal(net.nodes[1].op.tensors()["weight"], before)
     assert not net.nodes[1].op.tensors()["weight"].requires_grad
     assert [n.name for n in net.nodes[1:2]] == ["0.linear"]
+
+
+@pytest.mark.parametrize("name", ["code", "graph", "_graph", "meta", "recompile"])
+def test_parts_are_called_as_parts_of_a_graph_are(name: str) -> None:
+    """torch.export has a graph of its own, with these attributes, in the place of the module."""
+    module = nn.Sequential()
+    module.add_module(name, nn.Linear(3, 4))
+    module.add_module("out", nn.ReLU())
+    net, same = read_module(module, (3,)), read_module(nn.Sequential(getattr(module, name), nn.ReLU()), (3,))
+    x = torch.randn(5, 3)
+    assert torch.equal(net(x), same(x)) and torch.equal(net(x), module(x))
+    holder = Calls(lambda m, x: getattr(m, name) * x, layer=nn.Linear(3, 3))
+    holder.register_parameter(name, nn.Parameter(torch.randn(3)))
+    assert torch.equal(read_module(holder, (3,))(x), holder(x))
+
+
+@pytest.mark.parametrize("name", ["mlp", "batch norm 1d", "residual", "views", "branches"])
+def test_what_is_decomposed_first_is_read_as_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, shape = MODELS[name]
+    module = randomise(make())
+    net = read_module(module, shape)
+    monkeypatch.setattr(modules, "is_read", lambda node: False)
+    assert network_hash(read_module(module, shape)) == network_hash(net)
 
 
 def test_training_modes_are_left_alone() -> None:

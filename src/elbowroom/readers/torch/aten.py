@@ -33,6 +33,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     aten.conv3d.padding: arithmetic.conv,
     aten.convolution.default: arithmetic.convolution,
     aten._native_batch_norm_legit_no_training.default: arithmetic.batch_norm,
+    aten.batch_norm.default: arithmetic.batch_norm_in_use,
     aten.add.Tensor: lambda to, x, y, *, alpha=1: arithmetic.combine(to, x, y, 1, alpha),
     aten.add.Scalar: lambda to, x, y, alpha=1: arithmetic.combine(to, x, y, 1, alpha),
     aten.sub.Tensor: lambda to, x, y, *, alpha=1: arithmetic.combine(to, x, y, 1, -alpha),
