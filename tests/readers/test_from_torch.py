@@ -491,7 +491,7 @@ UNSUPPORTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "float in double": (
         lambda: Calls(lambda m, x: m.layer(x).float().relu().double(), layer=nn.Linear(3, 2).double()),
         (3,),
-        r"aten\._to_copy\.default.*rounds its values to float32, which is not part of a network in real arithmetic",
+        r"aten\.to\.dtype.*rounds its values to float32, which is not part of a network in real arithmetic",
     ),
     "autocast": (lambda: Calls(autocast, layer=nn.Linear(3, 2)), (3,), "rounds its values to bfloat16|autocast"),
     "mixed halves": (

@@ -55,6 +55,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     aten.contiguous.default: shapes.same,
     aten.lift_fresh_copy.default: shapes.same,
     aten._to_copy.default: shapes.same,
+    aten.to.dtype: shapes.same,
     aten.type_as.default: shapes.same,
     aten.dropout.default: shapes.dropout,
     aten.view.default: shapes.reshape,
