@@ -180,6 +180,21 @@ def test_boxes_between_frames() -> None:
             er.verify(NET, low, high)
 
 
+def test_there_is_nothing_between_two_categories() -> None:
+    """Also where their codes are in order, as those of a box would be."""
+    frame = pd.DataFrame(rows(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", er.DataWarning)
+        for name, one, two in (("job", "clerk", "cook"), ("size", 1, 2), ("yes", False, True)):
+            low, high = frame.copy(), frame.copy()
+            low.loc[1, name], high.loc[1, name] = one, two
+            for a, b, ends in ((low, high, (one, two)), (high, low, (two, one))):
+                told = f"row 1: '{name}' is '{ends[0]}' in lower and '{ends[1]}' in upper, and between categories"
+                for ask in (er.verify, er.bounds):
+                    with pytest.raises(er.InputError, match=told):
+                        ask(NET, a, b)
+
+
 VALUES = {
     "age": st.one_of(st.none(), st.floats(0, 99), st.integers(0, 99), st.sampled_from(["41", "x"])),
     "job": st.sampled_from(["admin", "clerk", "cook", "painter", " cook", None]),

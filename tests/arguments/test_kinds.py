@@ -211,6 +211,28 @@ def test_types_of_a_frame_say_what_columns_are() -> None:
     assert found is not None and (found.columns[0].kind, found.columns[4].kind) == ("whole number", "yes/no")
 
 
+def test_a_kind_that_is_named_takes_back_what_was_declared_before() -> None:
+    net = er.load(network(), features={"age": KINDS["age"], "loan": "yes/no", "size": {"decimals": 2}})
+
+    def column(name: str, told: Any) -> Column:
+        table = declared(net, {name: told}).about.table
+        assert table is not None
+        return table.columns[table.names.index(name)]
+
+    age = column("age", "number")
+    assert (age.kind, age.decimals, age.unit, age.domain) == ("number", None, "years", (0.0, 120.0))
+    assert column("age", {"unit": "a"}).decimals == 0  # which says nothing of the kind
+    assert column("age", {"kind": "number", "decimals": 1}).decimals == 1
+    assert column("size", "number").decimals is None and column("size", "whole number").decimals == 0
+    assert column("loan", "number") == Column("loan", kind="number")
+    with pytest.raises(er.InputError, match="'loan': the model takes it as a category"):
+        column("loan", {"unit": "EUR"})
+    x = torch.tensor([[0.5, 0.0, 0.0, 1.5, 0.5]])[:, : net.n_inputs]
+    assert er.certify(net, x, solver=er.Sequential(gradients=1)).status == ("error",)
+    told = {"age": "number", "loan": "number", "size": "number"}
+    assert er.certify(net, x, features=told, solver=er.Sequential(gradients=1)).status == ("certified",)
+
+
 def test_arrow_says_the_same() -> None:
     pa = pytest.importorskip("pyarrow")
     levels = pa.DictionaryArray.from_arrays(pa.array([0, 2]), pa.array(["b", "c", "a"]), ordered=True)

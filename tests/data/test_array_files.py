@@ -163,7 +163,7 @@ def test_labels_in_npz(tmp_path: Path, labels: np.ndarray, numbers: list[int], n
 @pytest.mark.parametrize("labels, words", [
     (np.arange(4), "5 inputs in 'x', but 4 labels in 'y'"),
     (np.eye(5), r"one class per input, not an array of shape \(5, 5\)"),
-    (np.array([0, 1, 2, 3, -1]), "label -1, which is not a class number"),
+    (np.array([0, 1, 2, 3, -0.5]), "label -0.5, which is not a class number"),
     (np.array([0, 1, 2, 3, 0.5]), "label 0.5, which is not a class number"),
     (np.array([0, 1, 2, 3, np.nan]), "not a class number"),
     (np.zeros(5, complex), "whole numbers or text, not complex128"),

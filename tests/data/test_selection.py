@@ -106,7 +106,9 @@ def test_trouble_names_the_features() -> None:
 
 @pytest.mark.parametrize("texts, numbers, names", [
     (["0", "2", " 1"], [0, 2, 1], None),
-    (["10", "2.0", "007"], [10, 2, 7], None),
+    (["10", "2.0", "7."], [10, 2, 7], None),
+    (["-1", "1", "-1.0"], [-1, 1, -1], None),
+    (["7", "007", "10"], [2, 0, 1], ("007", "10", "7")),
     (["b", "a", "b "], [1, 0, 1], ("a", "b")),
     (["2", "10", "x"], [1, 0, 2], ("10", "2", "x")),
     (["True", "False"], [1, 0], ("False", "True")),
@@ -116,7 +118,7 @@ def test_number_labels(texts: list[str], numbers: list[int], names: tuple[str, .
     assert found.tolist() == numbers and found.dtype == np.int64 and classes == names
 
 
-@pytest.mark.parametrize("text", ["-1", "2.5", "1e3", "nan", "inf", "9999999999", "9" * 5000, "", None, "  "])
+@pytest.mark.parametrize("text", ["-2.5", "2.5", "1e3", "nan", "inf", "9999999999", "9" * 5000, "", None, "  "])
 def test_labels_that_are_none(text: str | None) -> None:
     with pytest.raises(InputError, match="here: input 1 has"):
         number_labels(["0", text, "1"], "here")

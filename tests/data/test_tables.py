@@ -160,7 +160,8 @@ def test_long_files_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.Monke
 def test_text_stays_text(tmp_path: Path) -> None:
     found = open_data(csv(tmp_path, "a,label\n1,b-07\n2,a-1\n3,b-07\n"))
     assert found.classes == ("a-1", "b-07") and found.labels.tolist() == [1, 0, 1]
-    assert open_data(csv(tmp_path, "a,label\n1,07\n2,1\n")).labels.tolist() == [7, 1]
+    assert open_data(csv(tmp_path, "a,label\n1,7\n2,1\n")).labels.tolist() == [7, 1]
+    assert open_data(csv(tmp_path, "a,label\n1,07\n2,7\n")).classes == ("07", "7")
 
 
 @pytest.mark.parametrize("text, words", [
@@ -179,7 +180,7 @@ def test_text_stays_text(tmp_path: Path) -> None:
     ("a,b,c\n1,x,\n2,y,\n", "no numbers in the columns 'b', 'c'"),
     ("a,label\n1,x\n2,\n", "input 1 has no label"),
     ("a,target\n1,0.5\n2,1\n", "input 0 has the label 0.5, which is not a class number"),
-    ("a,label\n1,-1\n2,1\n", "label -1"),
+    ("a,label\n1,-1.5\n2,1\n", "label -1.5"),
     ("label\n1\n", "no columns for features; it has 'label'"),
     (b"a,b\n1,\xff\xfe\n", "UTF8|UTF-8"),
     (b"a,\xff\n1,2\n", "not a table"),

@@ -12,7 +12,7 @@ import pytest
 
 import elbowroom as er
 from elbowroom.machine import meter
-from elbowroom.machine.meter import Meter, watched
+from elbowroom.machine.meter import Meter, doing, watched
 from runs.small import network, points
 
 
@@ -85,3 +85,31 @@ def test_a_quiet_notebook(monkeypatch: pytest.MonkeyPatch, notebook: Any) -> Non
         shown.advance(2)
         other.advance(1)
     assert found.getvalue() == ""
+
+
+def test_it_is_said_what_is_being_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "_SILENCE", 0.0)
+    monkeypatch.setattr(meter, "_TICK", 60.0)
+    found = said(monkeypatch)
+    with watched(True, 4) as shown:
+        with pytest.raises(KeyError), doing("one thing"):
+            with doing("another"):
+                shown.tick()
+            shown.tick()
+            raise KeyError
+        shown.tick()
+    told = [f"0 of 4 inputs, first batch in work{what}, 0 s so far" for what in (" (another)", " (one thing)", "")]
+    assert found.getvalue().splitlines() == told
+
+
+def test_stages_of_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages: list[str] = []
+
+    class Noted(Meter):
+        def tick(self) -> None:
+            stages.append(meter._stage)
+
+    monkeypatch.setattr(meter, "_TICK", 0.001)
+    monkeypatch.setattr(meter, "Meter", Noted)
+    er.certify(network(), points(2), effort=20, reach=True, progress=True)
+    assert {"", "larger regions, cut into parts", "counterexamples beyond regions"} == set(stages)

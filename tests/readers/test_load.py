@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import pickle
@@ -18,7 +19,7 @@ from hypothesis import given
 from torch import Tensor, nn
 
 from elbowroom.arguments.axes import looks_channels_last
-from elbowroom.errors import InputError
+from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.file import load_network, network_hash, save_network
 from elbowroom.network.graph import About, Graph, Network
@@ -495,6 +496,37 @@ def test_pickles_that_hold_no_model(tmp_path: Path) -> None:
     path.write_bytes(b"cmissing_module\nNet\n.")
     with pytest.raises(InputError, match=r"needs code that is not here: No module named 'missing_module'"):
         load(path, (3,), trust_pickle=True)
+
+
+@pytest.mark.filterwarnings("ignore")  # of other versions, which a byte may state
+@pytest.mark.parametrize("suffix", [".pt", ".pkl", ".joblib"])
+def test_damaged_pickles_are_refused_or_read(suffix: str, tmp_path: Path) -> None:
+    """Also those that are still pickles, of objects that lack parts of themselves, and archives of other names."""
+    path = tmp_path / f"net{suffix}"
+    if suffix == ".pt":
+        torch.save(nn.Linear(3, 2), path)
+    else:
+        linear = pytest.importorskip("sklearn.linear_model")
+        x = np.random.default_rng(0).normal(size=(20, 3))
+        SAVERS[suffix](linear.LogisticRegression().fit(x, x[:, 0] > 0), path)
+    whole, random = path.read_bytes(), np.random.default_rng(1)
+    for _ in range(60):
+        data = bytearray(whole)
+        for at in random.integers(len(data), size=random.integers(1, 4)).tolist():
+            data[at] ^= 1 << int(random.integers(8))
+        path.write_bytes(data[: int(random.integers(len(data)))] if random.random() < 0.2 else data)
+        with contextlib.suppress(ElbowroomError):
+            load(path, (3,), trust_pickle=True)
+    module = nn.Linear(3, 2)
+    del module._modules
+    torch.save(module, tmp_path / "lacks.pt")
+    with pytest.raises(InputError, match=r"lacks\.pt holds a model that cannot be read \(AttributeError .*_modules"):
+        load(tmp_path / "lacks.pt", (3,), trust_pickle=True)
+    archive = tmp_path / "names.pt"
+    torch.save(nn.Linear(3, 2), archive)
+    archive.write_bytes(archive.read_bytes().replace(b"/data.pkl", b"/data\xef.pk"))
+    with pytest.raises(InputError, match=r"names\.pt cannot be unpickled"):
+        load(archive, (3,), trust_pickle=True)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch.jit is deprecated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -102,9 +103,10 @@ def test_a_thousand_images(browser: Any, tmp_path: Path) -> None:
     """As many and as large as MNIST's; the network is small, since it is the page that is looked at."""
     draw = torch.Generator().manual_seed(0)
     net = er.Network.chain((784,), [Linear(torch.randn(10, 784, generator=draw))])
-    x = torch.rand(1000, 784, generator=draw).double()
-    certs = er.certify(net, x, solver=er.Sequential(gradients=0), bounds="fast")
-    assert int(certs.certified.sum()) > 900
+    x = torch.rand(20, 784, generator=draw).double()
+    few = er.certify(net, x, solver=er.Sequential(gradients=0), bounds="fast")
+    certs = dataclasses.replace(few[[k % 20 for k in range(1000)]], index=torch.arange(1000))
+    assert len(certs) == 1000 and int(certs.certified.sum()) > 900
     certs.save(tmp_path / "run")
     write_page(report_of([tmp_path / "run"], image_shape=(28, 28)), tmp_path / "page.html")
     wrong: list[str] = []

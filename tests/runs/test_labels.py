@@ -9,6 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 
 import elbowroom as er
@@ -26,6 +27,8 @@ NET = network(7)  # which decides for each of its three classes among these
 TRUTH = labels_for(NET, X)
 ANIMALS = ("dog", "cat", "newt")  # not along the alphabet
 NUMBERS = [("0", "1", "2"), ("1", "2", "3"), ("2", "0", "1"), ("7", "8", "9")]
+FAST = ("--device", "cpu", "--bounds", "simple", "--solver-option", "gradients=1")
+QUICK: dict[str, Any] = {"bounds": "simple", "solver": er.Sequential(gradients=1)}
 TEXTS = [ANIMALS, ("cat", "dog", "newt"), ("Dog", "Cat", "Newt"), ("0", "cat", "newt"), ("dog", "cat", "eel")]
 
 
@@ -115,17 +118,77 @@ def test_folders_of_images_say_nothing_about_outputs(tmp_path: Path) -> None:
 
 
 def test_labels_in_python() -> None:
-    quick: dict[str, Any] = {"bounds": "simple", "solver": er.Sequential(gradients=1)}
     net = called(ANIMALS)
-    certs = er.certify(net, X, labels=np.array(ANIMALS)[TRUTH], **quick)
+    certs = er.certify(net, X, labels=np.array(ANIMALS)[TRUTH], **QUICK)
     assert certs.labels.tolist() == TRUTH.tolist() and "misclassified" not in certs.status
     assert er.verify(net, X[0], X[0], labels=ANIMALS[TRUTH[0]])
     with pytest.raises(InputError, match="there is no class 'eel'; the network's classes are 'dog', 'cat', 'newt'"):
         er.certify(net, X[:2], labels=["dog", "eel"])
     counted = called(("1", "2", "3"))
     with pytest.warns(er.DataWarning, match=r"those of outputs, 0 to 2; .* called '1', '2', '3': give these"):
-        certs = er.certify(counted, X[TRUTH > 0], labels=TRUTH[TRUTH > 0], **quick)
+        certs = er.certify(counted, X[TRUTH > 0], labels=TRUTH[TRUTH > 0], **QUICK)
     assert certs.labels.tolist() == TRUTH[TRUTH > 0].tolist()
-    er.certify(counted, X, labels=TRUTH, **quick)  # 0 is no name: these are outputs
-    assert er.certify(counted, X, labels=(TRUTH + 1).astype(str), **quick).labels.tolist() == TRUTH.tolist()
-    assert er.certify(called(("0", "1", "2")), X, labels=TRUTH, **quick).labels.tolist() == TRUTH.tolist()
+    er.certify(counted, X, labels=TRUTH, **QUICK)  # 0 is no name: these are outputs
+    assert er.certify(counted, X, labels=(TRUTH + 1).astype(str), **QUICK).labels.tolist() == TRUTH.tolist()
+    assert er.certify(called(("0", "1", "2")), X, labels=TRUTH, **QUICK).labels.tolist() == TRUTH.tolist()
+
+
+SIGNS = np.where(X[:, 0] > 0, 1, -1)
+
+
+def test_classes_that_are_numbers_of_no_output(tmp_path: Path) -> None:
+    """As scikit-learn's -1 and 1: the model's names are these, and labels are matched with them by value."""
+    linear = pytest.importorskip("sklearn.linear_model")
+    joblib = pytest.importorskip("joblib")
+    model = linear.LogisticRegression(C=100).fit(X, SIGNS)
+    net = er.load(model)
+    assert net.about.classes == ("-1", "1") and (model.predict(X) == SIGNS).all()
+    outputs = (SIGNS > 0).astype(int).tolist()
+    for labels in (SIGNS, SIGNS.astype(float), torch.from_numpy(SIGNS)):
+        with pytest.warns(er.DataWarning, match=r"these are not, and were taken as the names of classes .* '-1', '1'"):
+            certs = er.certify(net, X, labels=labels, **QUICK)
+        assert certs.labels.tolist() == outputs and set(certs.status) == {"certified"}
+    with pytest.warns(er.DataWarning, match="these are not, and were taken as the names of classes"):
+        assert er.verify(net, X[SIGNS < 0][0], X[SIGNS < 0][0], labels=-1)
+    assert er.verify(net, X[SIGNS > 0][0], X[SIGNS > 0][0], labels=1)  # by either reading
+    with pytest.raises(InputError, match=r"labels must lie in 0\.\.1, got values from -1 to 2"):
+        er.certify(net, X[:3], labels=[-1, 1, 2])
+    joblib.dump(model, tmp_path / "model.joblib")
+    for kind, written in (("int", str), ("float", lambda s: f"{s:.1f}"), ("padded", lambda s: f"{s:03d}")):
+        rows = ["a,b,label", *(f"{a!r},{b!r},{written(s)}" for (a, b), s in zip(X.tolist(), SIGNS.tolist()))]
+        (tmp_path / f"{kind}.csv").write_text("\n".join(rows))
+        given = ("certify", tmp_path / "model.joblib", tmp_path / f"{kind}.csv", "--trust-pickle", *FAST)
+        said = good(*given, "--out", tmp_path / kind).stderr
+        assert ("matched with the classes by their values as numbers: '-01' is '-1'" in said) == (kind == "padded")
+        assert er.Certificates.load(tmp_path / kind).labels.tolist() == outputs
+        good(*given, "--classes", "-1", "--out", tmp_path / f"{kind} one")
+        assert er.Certificates.load(tmp_path / f"{kind} one").labels.unique().tolist() == [0]
+    two = network(sizes=(2, 8, 2))
+    with pytest.raises(InputError, match="knows its outputs, 0 to 1, alone: list what the labels call"):
+        run_dataset(two, dataset(X, SIGNS), tmp_path / "refused", Settings(device="cpu"))
+    run_dataset(two, dataset(X, SIGNS), tmp_path / "told", Settings.of({"device": "cpu", "class_names": "-1,1"}))
+    assert er.Certificates.load(tmp_path / "told").labels.tolist() == outputs
+
+
+def test_zeros_in_front_are_part_of_a_name(tmp_path: Path) -> None:
+    def certified(labels: list[str], known: tuple[str, ...] | None, **told: Any) -> er.Certificates:
+        rows = ["a,b,label", *(f"{a!r},{b!r},{labels[k]}" for (a, b), k in zip(X.tolist(), TRUTH))]
+        (tmp_path / "data.csv").write_text("\n".join(rows))
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        settings = Settings.of({"device": "cpu", "bounds": "simple", "solver_options": {"gradients": 1}, **told})
+        run_dataset(called(known), open_data(tmp_path / "data.csv"), folder / "run", settings)
+        return er.Certificates.load(folder / "run")
+
+    agents = ["7", "007", "8"]
+    assert certified(agents, tuple(agents)).labels.tolist() == TRUTH.tolist()
+    assert certified(agents, None, class_names="7,007,8").labels.tolist() == TRUTH.tolist()
+    assert certified(["007", "7", "8"], tuple(agents)).labels.tolist() == np.array([1, 0, 2])[TRUTH].tolist()
+    assert certified(["00", "01", "02"], None).labels.tolist() == TRUTH.tolist()  # as folders of classes are called
+    assert certified(["02", "00", "01"], ("2", "0", "1")).labels.tolist() == TRUTH.tolist()
+    assert certified(["2", "0", "1"], ("002", "000", "001")).labels.tolist() == TRUTH.tolist()
+    assert set(certified(["02", "00", "01"], ("2", "0", "1"), classes="2").labels.tolist()) == {0}
+    for labels, known in ((agents, ("7", "8", "9")), (agents, None), (["07", "08", "8"], ("7", "07", "8"))):
+        with pytest.raises(InputError, match=r"class_names|choose among what both have"):
+            certified(labels, known)
+    with pytest.raises(InputError, match=r"class_names|choose among what both have"):  # 007 could be either
+        certified(agents, ("7", "8", "9"), classes="007")

@@ -32,12 +32,13 @@ _NONE = "row {}: {!r} is None (or NA), which models tell from NaN among texts an
 class Taken:
     """Inputs as they were given: `values`, what is to become a tensor; `faults`: why some rows, which are NaN, could
     not be taken, in words; `imputed`: which entries are what the model takes for a missing value, `b x n`, None where
-    nothing is; `of_table`: whether they come from a table."""
+    nothing is; `of_table`: whether they come from a table; `encoded`: whether as the values of its columns."""
 
     values: Any
     faults: dict[int, str] = field(default_factory=dict)
     imputed: np.ndarray | None = None
     of_table: bool = False
+    encoded: bool = False
 
 
 def inputs_of(net: Network, value: Any, name: str, points: bool = True) -> Taken:
@@ -71,7 +72,7 @@ def inputs_of(net: Network, value: Any, name: str, points: bool = True) -> Taken
             values[row] = np.nan
     widths = [column.width for column in raw.columns]
     imputed = np.repeat(found.filled, widths, axis=1) if found.filled.any() else None
-    return Taken(values.reshape(-1, *net.input_shape), faults, imputed, of_table=True)
+    return Taken(values.reshape(-1, *net.input_shape), faults, imputed, of_table=True, encoded=True)
 
 
 def _nones(given: Any, filled: np.ndarray) -> list[int]:

@@ -9,21 +9,28 @@ import torch
 from torch import Tensor
 
 from elbowroom.arguments.axes import channels_of
-from elbowroom.arguments.frames import inputs_of
-from elbowroom.arguments.names import few
+from elbowroom.arguments.frames import Taken, inputs_of
+from elbowroom.arguments.names import by_value, few
 from elbowroom.arguments.tensors import Array, tensor_of
 from elbowroom.errors import InputError, warn
 from elbowroom.network.graph import Network
+from elbowroom.network.levels import words
+from elbowroom.network.table import Table
 
 
 def labels_of(net: Network, labels: Array, batch: int) -> Tensor:
-    """Labels as a vector of `batch` numbers of outputs, or an `InputError`; text is the name of a class."""
+    """Labels as a vector of `batch` numbers of outputs, or an `InputError`; text is the name of a class.
+
+    Numbers are those of outputs; where they cannot be, and all are names of classes (as -1 and 1 are), these.
+    """
     known = net.about.classes or ()
     named = None if not known or isinstance(labels, Tensor) else _by_class(known, labels)
     given = tensor_of(labels if named is None else named)
     if given.is_floating_point() and not bool((given == given.round()).all()):
         raise InputError("labels must be whole numbers")
     given = given.to(torch.long).reshape(-1)
+    if named is None and given.numel() and not 0 <= int(given.min()) <= int(given.max()) < net.n_outputs:
+        given = _numbers_as_names(known, given, net.n_outputs)
     place = {name: str(k) for k, name in enumerate(known)}
     present = [str(k) for k in given.unique().tolist()] if named is None else []
     if set(present) <= set(known) and any(place[name] != name for name in present):
@@ -34,6 +41,21 @@ def labels_of(net: Network, labels: Array, batch: int) -> Tensor:
     if len(given) not in (1, batch):
         raise InputError(f"got {len(given)} labels for {batch} inputs")
     return given.expand(batch)
+
+
+def _numbers_as_names(known: tuple[str, ...], given: Tensor, n_outputs: int) -> Tensor:
+    """Numbers of which some are none of an output, as those of the outputs whose classes have these names, if all do;
+    else as they are, which is refused elsewhere."""
+    present = given.unique().tolist()
+    meant = by_value([str(k) for k in present], known)
+    if len(meant) < len(present):
+        return given
+    warn(
+        f"labels that are numbers are those of outputs, 0 to {n_outputs - 1}; these are not, and were taken as the "
+        f"names of classes that they are, {few(known)}: give names as text to say so"
+    )
+    number = {k: known.index(meant[str(k)]) for k in present}
+    return torch.tensor([number[k] for k in given.tolist()], dtype=torch.long, device=given.device)
 
 
 def _by_class(known: tuple[str, ...], labels: Array) -> np.ndarray | None:
@@ -57,7 +79,8 @@ def corners_of(
     float32."""
     if upper is None:
         raise InputError("bounds need a lower and an upper corner (or one InputSet)")
-    low, high = _corner(net, lower, "lower"), _corner(net, upper, "upper")
+    ends = _corner(net, lower, "lower"), _corner(net, upper, "upper")
+    low, high = (tensor_of(end.values) for end in ends)
     dtype = dtype or at_least_float32(low.dtype, high.dtype)
     low, high = batched(net, low.to(dtype), "lower"), batched(net, high.to(dtype), "upper")
     if low.shape != high.shape:
@@ -65,17 +88,32 @@ def corners_of(
     for name, t in (("lower", low), ("upper", high)):
         if not bool(torch.isfinite(t).all()):
             raise InputError(f"{name} holds NaN or infinite values")
+    if net.about.table is not None and any(end.encoded for end in ends):
+        _refuse_ranges_of_categories(net.about.table, low.flatten(1), high.flatten(1))
     crossed = (low > high).nonzero()
     if len(crossed):
         raise InputError(f"lower is above upper at {len(crossed)} places, first at {crossed[0].tolist()}")
     return low, high
 
 
-def _corner(net: Network, value: Array, name: str) -> Tensor:
+def _corner(net: Network, value: Array, name: str) -> Taken:
     found = inputs_of(net, value, name, points=False)
     for why in found.faults.values():
         raise InputError(f"{name}: {why}")
-    return tensor_of(found.values)
+    return found
+
+
+def _refuse_ranges_of_categories(table: Table, low: Tensor, high: Tensor) -> None:
+    """Between two categories there is nothing; corners `b x n`, of which those of numbers may differ."""
+    for column, place in zip(table.columns, table.places):
+        differ = (low[:, place] != high[:, place]).any(1).nonzero() if column.levels is not None else ()
+        for row in [int(k) for k in differ][:1]:
+            a, b = (words(column, t[row, place].tolist()) for t in (low, high))
+            raise InputError(
+                f"row {row}: {column.name!r} is {a!r} in lower and {b!r} in upper, and between categories there is no "
+                "range: give the same one in both corners, and a box for each that is meant. (er.certify finds which "
+                "categories leave the decision as it is.)"
+            )
 
 
 def at_least_float32(*dtypes: torch.dtype) -> torch.dtype:

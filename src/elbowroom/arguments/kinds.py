@@ -102,7 +102,7 @@ def _told(features: Any) -> dict[str, dict[str, Any]]:
                 raise _wrong(name, f"{why}; of a {kind} one may say {', '.join(_TAKES[kind])}")
         if name in found:
             raise _wrong(name, "it is declared twice")
-        found[name] = {**own, "kind": kind}
+        found[name] = {**own, "kind": kind, "named": "kind" in own}
     return found
 
 
@@ -115,7 +115,12 @@ def _wrong(name: str, why: str, table: Table | None = None) -> InputError:
 
 
 def _number(column: Column, own: Mapping[str, Any]) -> Column:
-    decimals = 0 if own["kind"] == "whole number" else own.get("decimals", column.decimals)
+    """Where the kind is named, it takes back what was declared before, also that numbers are codes of levels; else
+    only what is said changes."""
+    before = None if own["named"] else column.decimals
+    decimals = 0 if own["kind"] == "whole number" else own.get("decimals", before)
+    if own["named"] and column.parts == (column.name,):
+        (column,) = Table((column,)).raw.columns
     if column.levels is not None:
         raise _wrong(column.name, f"the model takes it as a category ({_some(column.levels)}), which is no number")
     if decimals is not None and (type(decimals) is not int or not 0 <= decimals <= MOST_DECIMALS):
@@ -279,7 +284,8 @@ def _grouped(table: Table, groups: Mapping[str, Mapping[str, Any]]) -> Table:
         places = [table.names.index(part) for part in parts]
         if sorted(places) != list(range(min(places), min(places) + len(places))):
             where = f"among the model's inputs, which are {few(table.names)}"
-            raise _wrong(name, f"the columns {few(parts)} do not stand side by side {where}")
+            told = f"the columns {few(parts)} do not stand side by side {where}"
+            raise _wrong(name, f"{told}: give a model that takes them so, by an x[:, order] in front of this one")
         tensors = {table.columns[place].input for place in places}
         if len(tensors) > 1:
             raise _wrong(name, f"its columns belong to several inputs of the model ({few(sorted(tensors))})")

@@ -6,6 +6,7 @@ Names are matched exactly. Those that differ in spaces or case are other names, 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from elbowroom.errors import InputError
 Names = tuple[str, ...]
 
 _SHOWN = 10
+_WHOLE = re.compile(r"-?\d{1,20}(\.0*)?", re.ASCII)
 
 
 def printable(names: Any) -> Names:
@@ -88,6 +90,24 @@ def _distinct(what: str, given: Any, count: int, each: str) -> Names:
 # --- matched with those of data
 
 
+def whole_of(names: Sequence[str]) -> list[int] | None:
+    """The whole numbers that names stand for, "007" and "7.0" for 7; None unless all do, each for one of its own."""
+    if not all(_WHOLE.fullmatch(name) for name in names):
+        return None
+    found = [int(name.partition(".")[0]) for name in names]
+    return found if len(set(found)) == len(found) else None
+
+
+def by_value(labels: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    """Which of the known names different labels are as numbers, where these may be written otherwise; of none, where
+    either side has names that are no numbers, or two that are the same one."""
+    own, theirs = whole_of(known), whole_of(labels)
+    if own is None or theirs is None:
+        return {}
+    name = dict(zip(own, known))
+    return {label: name[number] for label, number in zip(labels, theirs) if number in name}
+
+
 def places(wanted: Sequence[str], found: Sequence[str], where: str) -> tuple[list[int], Names]:
     """The place among the columns `found` of each feature that the network names, and notes on what was done.
 
@@ -136,6 +156,7 @@ def nearest_of(name: str, spare: Sequence[str]) -> str:
 
 __all__ = [
     "Names",
+    "by_value",
     "class_names",
     "feature_names",
     "few",
@@ -143,4 +164,5 @@ __all__ = [
     "nearest_of",
     "places",
     "printable",
+    "whole_of",
 ]

@@ -44,21 +44,22 @@ def levels_allowed(certs: Certificates, column: Column) -> list[list[str]]:
     return [named(column, chosen) if any(chosen) else alone for chosen, alone in zip(sets, own)]
 
 
-def notes_of(certs: Certificates, column: Column, place: slice) -> list[str]:
-    """What holds a column of each input, or stands for its value, in words, `b`."""
-    certified = certs.certified.numpy()
-    capped, extent = (t.flatten(1)[:, place].any(1).numpy() for t in (certs.capped, certs.eps))
-    filled = None if certs.imputed is None else certs.imputed.flatten(1)[:, place].any(1).numpy()
-    if column.levels is None:
-        stuck = np.zeros_like(extent) if certs.stuck is None else certs.stuck.flatten(1)[:, place].any(1).numpy()
-        held = np.where(certified, np.where(capped, 1, np.where(extent, 0, np.where(stuck, 3, 2))), 0)
-        found = [("", CAPPED, FROZEN, STUCK)[k] for k in held.tolist()]
-    else:
-        sets = levels_allowed(certs, column)
-        found = [f"{ANY_OF}{listed(levels, ', ')}" if len(levels) > 1 else CATEGORY for levels in sets]
-    if filled is None:
-        return found
-    return ["; ".join(filter(None, (note, IMPUTED * own))) for note, own in zip(found, filled.tolist())]
+def notes_of(certs: Certificates, table: Table) -> np.ndarray:
+    """What holds each column of the inputs, or stands for its value, in words, `b x c`."""
+    starts = [place.start for place in table.places]
+    capped, extent = (t.flatten(1).numpy()[:, starts].astype(bool) for t in (certs.capped, certs.eps))
+    stuck = np.zeros_like(capped) if certs.stuck is None else certs.stuck.flatten(1).numpy()[:, starts]
+    held = np.where(capped, 1, np.where(extent, 0, np.where(stuck, 3, 2)))
+    found = _objects(("", CAPPED, FROZEN, STUCK))[np.where(certs.certified.numpy()[:, None], held, 0)]
+    for k, column in enumerate(table.columns):
+        if column.levels is not None:
+            sets = levels_allowed(certs, column)
+            found[:, k] = _objects([f"{ANY_OF}{listed(s, ', ')}" if len(s) > 1 else CATEGORY for s in sets])
+    if certs.imputed is not None:
+        filled = np.logical_or.reduceat(certs.imputed.flatten(1).numpy(), starts, axis=1)
+        for row, k in np.argwhere(filled).tolist():
+            found[row, k] = "; ".join(filter(None, (found[row, k], IMPUTED)))
+    return found
 
 
 def rows_of(certs: Certificates, alone: Any = None) -> dict[str, Any]:
@@ -83,9 +84,7 @@ def rows_of(certs: Certificates, alone: Any = None) -> dict[str, Any]:
         **{name: np.where(known, n[:, entries], math.nan).reshape(-1) for name, n in _numbers(certs, alone).items()},
         "unit": np.tile(_objects([column.unit for column in table.columns]), count),
     }
-    notes = np.empty((count, each), dtype=object)
-    for k, (column, place) in enumerate(zip(table.columns, table.places)):
-        notes[:, k] = _objects(notes_of(certs, column, place))
+    notes = notes_of(certs, table)
     for row in np.flatnonzero(~good).tolist():
         notes[row] = ["; ".join(filter(None, (note, certs.message[row]))) for note in notes[row]]
     return {**found, "note": notes.reshape(-1)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -58,11 +60,12 @@ class Quarry:
 
     def __init__(self, net: Network, spec: Specification) -> None:
         self.net, self.spec = net, spec
+        self._cast = functools.cache(lambda device: net.cast(torch.float64, device))  # looks at every parameter
 
     def margins(self, points: Tensor, index: Tensor) -> Tensor:
         """At points, `m x n`, of the inputs with these numbers, `m`: `m x g`; differentiable."""
-        work = self.net.cast(torch.float64, points.device)
-        return self.spec.part(index).margins(work.values(points.reshape(-1, *self.net.input_shape))[-1])
+        outputs = self._cast(points.device).values(points.reshape(-1, *self.net.input_shape))[-1]
+        return self.spec.part(index).margins(outputs)
 
     def proved(self, box: Stated, index: Tensor) -> Tensor:
         """Where no point of the box satisfies the specification, `m`: in real arithmetic, whatever is executed."""

@@ -29,6 +29,7 @@ from elbowroom.claim.specification import Specification
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Trees
 from elbowroom.claim.tree_bytes import as_words, pack
+from elbowroom.machine.meter import doing
 from elbowroom.network.graph import Network
 from elbowroom.network.table import Table
 from elbowroom.proof.kernel.prove import prove
@@ -98,7 +99,8 @@ class Task:
         passed = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.x.device)
         todo = torch.tensor([s == "" for s in status], device=passed.device).nonzero().squeeze(1)
         if self.free:
-            self._free(inputs, todo, passed, result)
+            with doing("features that are free"):
+                self._free(inputs, todo, passed, result)
             todo = todo[:0]
         if len(todo) and self.dtype != torch.float64:
             clear = ~self.search.is_blurred(inputs.take(todo), self.dtype)
@@ -112,7 +114,8 @@ class Task:
             found, _ = self._attempt(inputs.take(todo), torch.float64, work)
             keep_better(result, passed, inputs, todo, found, objective)
         if inputs.space.categories is not None:
-            inputs = self._grow_sets(inputs, passed, result, work)
+            with doing("sets of levels"):
+                inputs = self._grow_sets(inputs, passed, result, work)
         if self.effort is not None and not self.free:
             self._enlarge(inputs, passed, result, self.effort)
         if inputs.space.decimals is not None and self.search.region.stated_by_corners and not self.free:
@@ -130,7 +133,8 @@ class Task:
         result.update(status=status, message=message, evaluations=work.evaluations, gradients=work.gradients)
         result.update(gradient_rows=work.rows)
         if self.reach:
-            self._look_beyond(inputs, passed.nonzero().squeeze(1), result)
+            with doing("counterexamples beyond regions"):
+                self._look_beyond(inputs, passed.nonzero().squeeze(1), result)
         return result
 
     def _free(self, inputs: Inputs, todo: Tensor, passed: Tensor, result: dict[str, Any]) -> None:
@@ -223,7 +227,8 @@ class Task:
             spec = dataclasses.replace(part.spec, offset=part.spec.offset - self.search.delta)
             net = self.search.net.cast(dtype, inputs.x.device)
             spec, fits = spec.cast(dtype, inputs.x.device), Short(self.proof_bytes)
-            larger = enlarge(net, placed, theta, spec, effort, fits, self.search.region.one_radius, objective)
+            with doing("larger regions, cut into parts"):
+                larger = enlarge(net, placed, theta, spec, effort, fits, self.search.region.one_radius, objective)
             found.theta = larger.theta.double()
             trees = [tuple(own.items()) for own in larger.trees]
             columns = self._verdict(part, found, trees)

@@ -19,7 +19,8 @@ from elbowroom.network.names import counted
 Shape = tuple[int, ...]
 
 _MOST_LABEL = 2**31
-_WHOLE = re.compile(r"\d+(\.0*)?", re.ASCII)
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)(\.0*)?", re.ASCII)
+_PADDED = re.compile(r"-?0\d+(\.0*)?", re.ASCII)  # with zeros in front, as codes and names of folders have them
 _NAMED_AT_MOST = 5  # features in a message
 
 
@@ -162,7 +163,8 @@ def number_labels(texts: Sequence[str | None], where: str) -> tuple[np.ndarray, 
     """Class numbers, `n`, and the classes' names.
 
     Labels that are all whole numbers are class numbers already, without names. Other labels are names; their numbers
-    follow the alphabet, and stand for no network's outputs (`Dataset.own_numbers`).
+    follow the alphabet, and stand for no network's outputs (`Dataset.own_numbers`). So are numbers with zeros in
+    front, of which "007" and "7" may be two.
     """
     stripped = [None if t is None else t.strip() for t in texts]
     for k, text in enumerate(stripped):
@@ -170,7 +172,9 @@ def number_labels(texts: Sequence[str | None], where: str) -> tuple[np.ndarray, 
             raise InputError(f"{where}: input {k} has no label; leave it out, or go without labels")
     names = sorted({t for t in stripped if t is not None})
     if all(_is_number(name) for name in names):
-        return np.array([_class_number(t, k, where) for k, t in enumerate(stripped) if t], dtype=np.int64), None
+        numbers = [_class_number(t, k, where) for k, t in enumerate(stripped) if t]
+        if not any(_PADDED.fullmatch(name) for name in names):
+            return np.array(numbers, dtype=np.int64), None
     number = {name: k for k, name in enumerate(names)}
     return np.array([number[t] for t in stripped if t], dtype=np.int64), tuple(names)
 
@@ -184,7 +188,7 @@ def _is_number(text: str) -> bool:
 
 
 def _class_number(text: str, index: int, where: str) -> int:
-    whole = text.partition(".")[0] if _WHOLE.fullmatch(text) else ""
-    if not whole or len(whole) > 20 or int(whole) >= _MOST_LABEL:
+    whole = text.partition(".")[0] if _WHOLE.fullmatch(text) or _PADDED.fullmatch(text) else ""
+    if not whole or len(whole) > 20 or abs(int(whole)) >= _MOST_LABEL:
         raise InputError(f"{where}: input {index} has the label {text}, which is not a class number (0, 1, 2, ...)")
     return int(whole)

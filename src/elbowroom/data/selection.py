@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from elbowroom.arguments.names import whole_of
 from elbowroom.data.dataset import Dataset, whole_numbers
 from elbowroom.errors import InputError
 
@@ -96,12 +97,15 @@ def _class_number(item: int | str, dataset: Dataset) -> int:
     if isinstance(item, str):
         if names is not None and item in names:
             return names.index(item)
-        number = int(item) if re.fullmatch(r"\d{1,18}", item, re.ASCII) else -1
+        number = int(item) if re.fullmatch(r"-?\d{1,18}", item, re.ASCII) else None
     else:
-        number = -1 if isinstance(item, bool) or not isinstance(item, int | np.integer) else int(item)
+        number = None if isinstance(item, bool) or not isinstance(item, int | np.integer) else int(item)
+    values = None if dataset.own_numbers else whole_of(names or ())
+    if number is not None and values is not None and number in values:  # names such as 007, which are numbers
+        return values.index(number)
     if number in known and not dataset.own_numbers:  # they follow the alphabet, which nobody may know
         raise InputError(f"the classes of {dataset.name} are names, so choose by name: {', '.join(names or ())}"[:300])
-    if number not in known:
+    if number is None or number not in known:
         shown = ", ".join(f"{k} ({names[k]})" if names is not None else str(k) for k in known[:20])
         more = ", ..." if len(known) > 20 else ""
         raise InputError(f"{dataset.name} has no class {item!r}; it has {shown}{more}")

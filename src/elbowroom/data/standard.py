@@ -178,8 +178,8 @@ def _read_svhn(paths: Sequence[Path]) -> Pixels:
     x = held["X"]
     if x.dtype != np.uint8 or x.ndim != 4:
         raise InputError(f"{path}: X must hold bytes with 4 axes, not {x.dtype} of shape {x.shape}")
-    labels, _ = labels_of(held["y"], f"{path}: y")
-    if len(labels) and not 1 <= labels.min() <= labels.max() <= 10:
+    labels, names = labels_of(held["y"], f"{path}: y")
+    if names is not None or (len(labels) and not 1 <= labels.min() <= labels.max() <= 10):
         raise InputError(f"{path}: y must be 1 to 10, found {labels.min()} to {labels.max()}")
     return np.ascontiguousarray(x.transpose(3, 2, 0, 1)), labels % 10
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +16,18 @@ _SILENCE = 60.0  # seconds without news after which a line says that the work go
 _TICK = 1.0  # seconds between looks at the clock
 _SOON = 3.0  # seconds of work after which it is worth showing, where nobody asked
 _WIDTH = 100  # characters of a line that changes
+_stage = ""  # of what this process is doing, in words
+
+
+@contextmanager
+def doing(words: str) -> Iterator[None]:
+    """While this goes on, whoever shows that work goes on says so. (Of another process, nobody knows.)"""
+    global _stage
+    before, _stage = _stage, words
+    try:
+        yield
+    finally:
+        _stage = before
 
 
 class Meter:
@@ -78,7 +92,7 @@ class Meter:
 
     def _in_work(self, waited: float) -> str:
         which = "" if self._total is None else f"{'next' if self._done > self._before else 'first'} {self._step} "
-        return f"{which}in work, {in_words(waited)} so far"
+        return f"{which}in work{_stage and f' ({_stage})'}, {in_words(waited)} so far"
 
     def add(self, more: int) -> None:
         """So many more are done."""
@@ -149,4 +163,4 @@ def in_words(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-__all__ = ["Meter", "in_notebook", "in_words", "watched"]
+__all__ = ["Meter", "doing", "in_notebook", "in_words", "watched"]

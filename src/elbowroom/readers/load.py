@@ -306,9 +306,11 @@ def _read_file(path: Path, told: _Told) -> tuple[Network, str | None]:
             f"{path} is a pickle, which can run any code when it is read. Export the model to ONNX (or .pt2), or, if "
             "you trust who made the file, say `trust_pickle=True`"
         )
-    from elbowroom.readers.pickles import unpickle
+    from elbowroom.readers.pickles import held_by, unpickle
 
-    return _read(unpickle(path), told)
+    model = unpickle(path)
+    with held_by(path):
+        return _read(model, told)
 
 
 def is_sklearn(model: Any) -> bool:
@@ -325,9 +327,11 @@ def feature_names_of(model: Any, trust_pickle: bool = False) -> Names | None:
         path = Path(model)
         suffix = path.suffix.lower() if path.is_file() else ""
         if suffix in _PICKLES and trust_pickle:
-            from elbowroom.readers.pickles import unpickle
+            from elbowroom.readers.pickles import held_by, unpickle
 
-            return feature_names_of(unpickle(path))
+            model = unpickle(path)
+            with held_by(path):
+                return feature_names_of(model)
         return load_network(path).about.features if suffix == SUFFIX else None
     if isinstance(model, Network):
         return model.about.features

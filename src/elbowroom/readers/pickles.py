@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from elbowroom.errors import InputError
+from elbowroom.errors import ElbowroomError, InputError
 from elbowroom.readers.load import is_sklearn
 from elbowroom.readers.reading import first_line
 from elbowroom.readers.torch.modules import NOT_SCRIPT
@@ -38,6 +40,22 @@ def unpickle(path: Path) -> Any:
     raise InputError(f"{path} holds a {type(model).__name__}, neither a torch module nor a scikit-learn model")
 
 
+@contextlib.contextmanager
+def held_by(path: Path) -> Iterator[None]:
+    """While something is done with what a file held: of a damaged one that can be unpickled, whatever has lost its
+    parts raises whatever it does."""
+    try:
+        yield
+    except ElbowroomError:
+        raise
+    except Exception as error:
+        told = f"{type(error).__name__} {first_line(error)}"
+        raise InputError(
+            f"{path} holds a model that cannot be read ({told}); if the file is damaged, write it again, or export the "
+            "model to ONNX"
+        ) from error
+
+
 def _load(path: Path) -> Any:
     if path.suffix.lower() in (".pt", ".pth"):
         return torch.load(path, map_location="cpu", weights_only=False)
@@ -53,8 +71,8 @@ def _is_torchscript(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith("/constants.pkl") for name in archive.namelist())
-    except (zipfile.BadZipFile, OSError):
+    except Exception:  # whatever a damaged file makes it raise: it is then read as the pickle it is called
         return False
 
 
-__all__ = ["unpickle"]
+__all__ = ["held_by", "unpickle"]

@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy as np
 
-from elbowroom.arguments.names import Names, class_names, feature_names, few
+from elbowroom.arguments.names import Names, by_value, class_names, feature_names, few, whole_of
 from elbowroom.data.dataset import Dataset
 from elbowroom.data.selection import class_numbers
 from elbowroom.errors import InputError
@@ -66,24 +66,31 @@ def _labels(net: Network, data: Dataset, settings: Settings, known: Names | None
     """The data with the numbers of the network's outputs as labels; refused where they would mean something else.
 
     A label that is a number is its own name, and the classes of a network without names are its outputs' numbers.
+    Numbers that are written otherwise, 01 for 1, are matched by their value, where that is one of no other.
     """
     assert data.labels is not None
-    present = np.unique(data.labels).tolist()
+    given = data.labels.tolist()
+    present = sorted(set(given))
     chosen = present if settings.classes is None else class_numbers(settings.classes, data)
     numbers = {k: str(k) for k in {*present, *chosen}}
     names = numbers if data.classes is None else {k: data.classes[k] for k in numbers}
     if known is None:
-        if not data.own_numbers:
+        if not data.own_numbers and whole_of([names[k] for k in present]) is None:
             raise InputError(_unknown_order(data, net, [names[k] for k in present]))
         known = tuple(str(k) for k in range(net.n_outputs))
     if data.own_numbers and not {names[k] for k in chosen} <= set(known):
         names = numbers  # a published set has both
     if not {names[k] for k in chosen} <= set(known):
+        meant = by_value(list(names.values()), known)
+        if {names[k] for k in chosen} <= set(meant):
+            data = dataclasses.replace(data, notes=(*data.notes, _matched_by_value(data, meant)))
+            names = {k: meant.get(name, name) for k, name in names.items()}
+    if not {names[k] for k in chosen} <= set(known):
         raise InputError(_misfit(data, net, known, [names[k] for k in present]))
     number = {k: known.index(name) if name in known else -1 for k, name in names.items()}
     if all(number[k] == k for k in chosen):
         return data, settings
-    labels = np.array([number[k] for k in data.labels.tolist()], dtype=np.int64)
+    labels = np.array([number[k] for k in given], dtype=np.int64)
     by_name = None if settings.classes is None else [names[k] for k in chosen]
     called = known if net.about.classes is None else net.about.classes
     if by_name is not None:
@@ -92,6 +99,12 @@ def _labels(net: Network, data: Dataset, settings: Settings, known: Names | None
         dataclasses.replace(data, labels=labels, classes=called, own_numbers=True),
         dataclasses.replace(settings, classes=by_name),
     )
+
+
+def _matched_by_value(data: Dataset, meant: dict[str, str]) -> str:
+    """A note."""
+    label, name = next((label, name) for label, name in meant.items() if label != name)
+    return f"the labels of {data.name} were matched with the classes by their values as numbers: {label!r} is {name!r}"
 
 
 def _unknown_order(data: Dataset, net: Network, labels: list[str]) -> str:
@@ -115,6 +128,9 @@ def _misfit(data: Dataset, net: Network, known: Names, labels: list[str]) -> str
     told = f"{data.name} has {found}, but the network knows {what} alone"
     if not named and labels == [str(k) for k in range(1, net.n_outputs + 1)]:
         return f"{told}: where labels begin with 1, say `class_names={_span(labels)!r}`; {_WITHOUT}"
+    if not named and len(labels) == net.n_outputs:
+        given = f"as in `class_names={_span(labels)!r}`"
+        return f"{told}: list what the labels call these, in order, {given}; {_WITHOUT}"
     return f"{told}; choose among what both have: `classes={both}` (its labels: {few(labels)}); {_WITHOUT}"
 
 

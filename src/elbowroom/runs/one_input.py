@@ -110,7 +110,7 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     names = feature_titles(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
     table = (net.about.table if certs.basis is None else None) or Table(tuple(Column(title) for title in names))
     features = []
-    for column, place in zip(table.columns, table.places):
+    for column, place, note in zip(table.columns, table.places, notes_of(own, table)[0]):
         k = place.start
         found: dict[str, Any] = {"feature": column.name, "number": k, "value": x[k], "half_width": eps[k]}
         if ends and sides:
@@ -122,7 +122,6 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
             found = dict.fromkeys(found) | {"feature": column.name, "number": k, "half_width": 0.0}
             found["value"], found["levels"] = words(column, x[place]), levels_allowed(own, column)[0]
         share = None if math.isnan(shares[k]) or column.levels is not None else shares[k]
-        note = notes_of(own, column, place)[0]
         if states is not None:
             # Of a category corners are the hull of codes, which says nothing of the levels between.
             found["state"] = states[k] if column.levels is None else FROZEN

@@ -26,6 +26,7 @@ _FIRST, _LAST = 0.5, 0.01  # its steps, as shares of the region
 _FEW, _SAMPLES = 16, 4096  # features few enough for points at random, and how many, to be shared by the features
 _DEEPEST = 0.6  # of them, as a share of the region's size
 _AT_ONCE = 1 << 13  # points
+_NUMBERS = 1 << 15  # in all points that go downhill at once from several starts
 _TRIES = 3  # attacks that find nothing, before the best is taken to be the nearest
 _ROUNDS = 8  # attacks that find something, at most
 _NEARER = 0.99  # where the next one is looked for, as a share of the best
@@ -97,12 +98,14 @@ class _Hunt:
         units = units.to(frame.x)
         if n <= _FEW:
             self._sample(index, most, generator)
-        for k in range(self.starts):
-            start = frame.inside(units[k] * size, most)
-            if k == 0 and bool(before.isfinite().all()):
-                start = frame.inside(self.best[index], most)
-            group = groups[:, k % groups.shape[1]] if k % 3 == 2 else None
-            self._descend(frame, index, start, most, group, lengths)
+        starts = units[:, None] * size
+        starts[0] = torch.where(before.isfinite()[:, None], self.best[index], starts[0])
+        # Every third of them towards one of the nearest groups, the others to whichever is nearest.
+        which, none = torch.arange(self.starts, device=index.device)[:, None], torch.tensor(-1, device=index.device)
+        aims = torch.where(which % 3 == 2, groups.T[which[:, 0] % groups.shape[1]], none)
+        count = max(1, _NUMBERS // (len(index) * n))
+        for some, aim in zip(starts.split(count), aims.split(count)):
+            self._descend(some, index, most, aim, lengths)
         found = self.least[index] < before
         self._polish(index[found])
         return found
@@ -121,10 +124,7 @@ class _Hunt:
             v, deep = (t.repeat_interleave(len(index), 0) for t in (part, deep))
             largest = torch.where(frame.scaled, v.abs(), 0.0).amax(1, keepdim=True).clamp_min(1e-300)
             v = frame.inside(torch.where(frame.scaled, v / largest * deep * far[:, None], v), far)
-            gauge = torch.where(self._broken(v, every), frame.gauge(v), torch.inf).reshape(len(part), -1)
-            least, at = gauge.min(0)
-            best = v.reshape(len(part), len(index), n)[at, torch.arange(len(index), device=at.device)]
-            self._keep(best, index, least.isfinite())
+            self._keep(v, every, self._broken(v, every), len(part))
 
     def _targets(self, index: Tensor) -> Tensor:
         """Groups worth an attack of their own, nearest to zero at the input first, `m x ...`."""
@@ -133,31 +133,39 @@ class _Hunt:
             values = self.margins(frame.points(torch.zeros_like(frame.x).clamp(frame.low, frame.high)), index)
         return values.argsort(1)[:, :_TARGETS]
 
-    def _descend(
-        self, frame: Frame, index: Tensor, start: Tensor, most: Tensor, group: Tensor | None, lengths: list[float]
-    ) -> None:
-        """Downhill in the least margin, or in that of a group."""
+    def _descend(self, starts: Tensor, index: Tensor, most: Tensor, aims: Tensor, lengths: list[float]) -> None:
+        """Downhill from several starts at once, `s x m x n`, in the least margin, or in that of the group `aims`,
+        `s x m`; -1 for none."""
+        count = len(starts)
+        every, far, aim = index.repeat(count), most.repeat(count), aims.flatten()
+        frame = self.frame.take(every)
 
         def value(v: Tensor) -> tuple[Tensor, Tensor]:
-            values = self.margins(frame.points(v), index)
+            values = self.margins(frame.points(v), every)
             least = values.amin(1)
-            chosen = least if group is None else values.gather(1, group[:, None]).squeeze(1)
-            return (chosen + 0 * v.sum(1)).sum(), least.detach()
+            aimed = values.gather(1, aim.clamp_min(0)[:, None]).squeeze(1)
+            return (torch.where(aim < 0, least, aimed) + 0 * v.sum(1)).sum(), least.detach()
 
         def step(v: Tensor, gradient: Tensor, length: float) -> Tensor:
-            return frame.downhill(v, gradient, most, length)
+            return frame.downhill(v, gradient, far, length)
 
         def seen(v: Tensor, least: Tensor) -> None:
-            self._keep(v, index, least <= 0)
+            self._keep(v, every, least <= 0, count)
 
-        self._offer(climb(value, start, step, lengths, seen), index)
+        v = climb(value, frame.inside(starts.flatten(0, 1), far), step, lengths, seen)
+        self._keep(v, every, self._broken(v, every), count)
 
     def _offer(self, v: Tensor, index: Tensor) -> None:
         self._keep(v, index, self._broken(v, index))
 
-    def _keep(self, v: Tensor, index: Tensor, broken: Tensor) -> None:
-        gauge = self.frame.take(index).gauge(v)
-        better = broken & (gauge < self.least[index])
+    def _keep(self, v: Tensor, index: Tensor, broken: Tensor, count: int = 1) -> None:
+        """Keeps points, `m x n`, that are broken and nearer than the best of their frames, which have these numbers;
+        the same numbers, `count` times in a row."""
+        gauge = torch.where(broken, self.frame.take(index).gauge(v), torch.inf)
+        gauge, at = gauge.reshape(count, -1).min(0)
+        index = index[: len(gauge)]
+        v = v.reshape(count, len(gauge), v.shape[1])[at, torch.arange(len(gauge), device=at.device)]
+        better = gauge < self.least[index]
         self.best[index[better]], self.least[index[better]] = v[better], gauge[better]
 
     def _broken(self, v: Tensor, index: Tensor) -> Tensor:

@@ -94,6 +94,15 @@ def batch_norm(
     return to.add(ops.BatchNorm(mean, var, weight, bias, eps), x), None, None
 
 
+def batch_norm_in_use(
+    to: Step, x: At, weight: Any, bias: Any, mean: Tensor, var: Tensor, training: bool, momentum: float, eps: float,
+    cudnn: bool,
+) -> At:  # fmt: skip
+    """As torch.export gives it before it is decomposed."""
+    assert not training  # of which it is, see `trace.is_read`
+    return batch_norm(to, x, weight, bias, mean, var, momentum, eps)[0]
+
+
 def combine(to: Step, x: Any, y: Any, a: float, b: float) -> At:
     """`a x + b y`, either of which may be constant."""
     if isinstance(x, At) and isinstance(y, At):

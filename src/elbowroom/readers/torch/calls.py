@@ -14,10 +14,10 @@ from elbowroom.readers.torch.saved import Call, Name, Stated, names_in
 
 # What programs hold before their operations are broken down to those with a bound here.
 _ALSO = {
-    "absolute", "alpha_dropout", "arange", "arctan", "batch_norm", "broadcast_to", "clip", "concat", "concatenate",
+    "absolute", "alpha_dropout", "arange", "arctan", "broadcast_to", "clip", "concat", "concatenate",
     "divide", "expand_as", "feature_dropout", "full", "log_sigmoid_forward", "moveaxis", "movedim", "multiply",
     "narrow", "native_dropout", "negative", "ones", "reshape_as", "scalar_tensor", "subtract", "swapaxes", "swapdims",
-    "sym_size", "tensor_split", "to", "true_divide", "view_as", "zeros",
+    "sym_size", "tensor_split", "true_divide", "view_as", "zeros",
 }  # fmt: skip
 
 # They say what may be relied on, and compute nothing.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
 import io
 import itertools
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.machine.torch_modes import DEFAULT_DTYPE
@@ -27,7 +28,7 @@ from elbowroom.network.operations import Shape
 from elbowroom.readers.reading import first_line
 from elbowroom.readers.torch.guard import TorchGuard
 from elbowroom.readers.torch.takes import Takes, ways_to_take
-from elbowroom.readers.torch.trace import Translation
+from elbowroom.readers.torch.trace import Translation, is_read
 
 _MOST_INPUTS = 10  # each of real or of whole numbers, which is tried
 _MOST_EXPORTS = 16
@@ -218,14 +219,37 @@ def _run(module: nn.Module, given: tuple[Tensor, ...]) -> None:
         )
 
 
+class _Wrapped(nn.Module):
+    """A module as a part of another one, so that its own parts may be called whatever they are."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *given: Tensor) -> object:
+        return self.model(*given)
+
+
+def _clashes(module: nn.Module) -> bool:
+    """Whether a part of the module has a name that torch.export's graphs need for something of theirs, "code" say."""
+    return not _names_of_graphs().isdisjoint([*module._modules, *module._parameters, *module._buffers])
+
+
+@functools.cache
+def _names_of_graphs() -> frozenset[str]:
+    return frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
+
+
 def _export(module: nn.Module, given: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
     try:
-        batch = _free_batch(module, len(given))
+        traced = _Wrapped(module) if _clashes(module) else module
+        batch = _free_batch(traced, len(given))
         with DEFAULT_DTYPE.released():
             program: torch.export.ExportedProgram = torch.export.export(
-                module, given, dynamic_shapes=batch, strict=False
+                traced, given, dynamic_shapes=batch, strict=False
             )
-        program = program.run_decompositions({})
+        if not all(is_read(node) for node in program.graph.nodes):
+            program = program.run_decompositions({})  # which takes longer than all else
     except Exception as error:
         raise UnsupportedError(
             f"torch.export cannot trace {type(module).__name__}. Usual causes: an `if` or a loop that depends "

@@ -307,6 +307,21 @@ def _module_of(node: fx.Node) -> tuple[str, str]:
     return path, (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
 
 
+def is_read(node: fx.Node) -> bool:
+    """Whether a node can be read as torch.export gives it: it changes no value in place, and what it does is known, or
+    gives no tensor. Others are to be decomposed first, into operations that may be known."""
+    if node.op != "call_function":
+        return True
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        return False
+    if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+        return False
+    if node.target is torch.ops.aten.batch_norm.default and node.args[5]:  # by the batch's own statistics
+        return False
+    tensors = isinstance(node.meta.get("val"), Tensor | tuple | list)
+    return not tensors or node.target in HANDLERS or node.target in SOFTMAX
+
+
 def place(node: fx.Node) -> str:
     """Where an operation is: its name in the trace, its submodule, its line in the user's code."""
     path, kind = _module_of(node)
@@ -317,4 +332,4 @@ def place(node: fx.Node) -> str:
     return ", ".join([f"node {node.name!r}", *filter(None, [module]), *lines[-1:]])
 
 
-__all__ = ["BATCH", "PIECES", "WITHOUT_BOUND", "Translation", "place"]
+__all__ = ["BATCH", "PIECES", "WITHOUT_BOUND", "Translation", "is_read", "place"]

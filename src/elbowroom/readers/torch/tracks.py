@@ -37,7 +37,7 @@ _ALONG: dict[Any, int] = {
     aten.split_with_sizes.default: 2, aten.chunk.default: 2, aten.unbind.int: 1, aten.index_select.default: 1,
     aten.flip.default: 1,
 }  # fmt: skip
-_CASTS = {aten._to_copy.default, aten.type_as.default}
+_CASTS = {aten._to_copy.default, aten.to.dtype, aten.type_as.default}
 _ROUNDS = {aten.round.default, aten.floor.default, aten.ceil.default, aten.trunc.default}
 # Whose arguments may be computed from the batch size: shapes, which are compared with the trace's.
 _SHAPED = {

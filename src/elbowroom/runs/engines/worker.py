@@ -68,13 +68,14 @@ class Worker:
         if net.n_outputs < 2 and self.settings.within is None:
             raise InputError("the network has one output, so there is no label to stay; give a tolerance: `within=TOL`")
         found = self._without(torch.zeros(2, *net.input_shape, dtype=torch.float64), None, "")
-        # At a point the strict check costs little, and tells whether it can treat this network at all.
+        # At a point the strict check costs little, and tells whether it can treat this network at all: of what the
+        # network decides there, for which nobody need look for counterexamples.
         point = torch.zeros(1, *net.input_shape, dtype=torch.float64)
         spec = self._specification(point)
         with _quietly():
             verify(
-                net, point, point, None if spec else torch.zeros(1), spec=spec, method=self.settings.bounds,
-                margin=self.settings.margin, deployed=self.settings.deployed,
+                net, point, point, spec=spec, method=self.settings.bounds, margin=self.settings.margin,
+                deployed=self.settings.deployed,
             )  # fmt: skip
         return replace(found, index=torch.zeros(2, dtype=torch.int64))
 

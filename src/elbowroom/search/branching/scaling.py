@@ -25,6 +25,7 @@ _FIRST = 1.15  # the first factor tried
 _FARTHEST = 1.5  # from one factor to the next, at most
 _USED = 0.6  # of the leaves that there may be: what a factor is chosen for
 _STARTS, _STEPS = 8, 30  # of the attack
+_NUMBERS = 1 << 15  # in all points that go downhill at once from several starts
 _ATTACKS, _NEAR = 14, 1.02  # factors that are attacked, and how close they come to each other
 _SHARE_OF_TIME = 0.5  # that is left: for one factor
 _LIMIT = 64.0  # no factor beyond
@@ -144,28 +145,40 @@ class _Scaling:
     def _descend(self, sets: InputSet, index: Tensor) -> tuple[Tensor, Tensor]:
         """The lowest points met, `m x *input_shape`, and whether they are counterexamples, `m`."""
         lower, upper = sets.hull()
-        spec = self.spec.part(index)
-        count, shape = len(index), sets.center.shape
         generator = torch.Generator().manual_seed(0)
-        least = torch.full((count,), torch.inf, dtype=lower.dtype, device=lower.device)
-        best = sets.center.clone()
+        least = torch.full((len(index),), torch.inf, dtype=lower.dtype, device=lower.device)
+        best, starts = sets.center.clone(), [sets.center]
         for start in range(_STARTS):
-            share = torch.rand(shape, generator=generator, dtype=torch.float64).to(lower)
-            share = share.round() if start % 2 else share
-            x = sets.center if start == 0 else lower + share * (upper - lower)
-
-            def value(x: Tensor) -> tuple[Tensor, Tensor]:
-                margin = spec.margins(self.net.values(x)[-1]).amin(1)
-                return -margin.sum(), margin.detach()
-
-            def seen(x: Tensor, margin: Tensor) -> None:
-                better = margin < least
-                best[better], least[better] = x[better], margin[better]
-
-            lengths = (0.3 * (0.01 ** (t / _STEPS)) * (upper - lower) for t in range(_STEPS + 1))
-            with torch.enable_grad():
-                pgd(value, x, lower, upper, lengths, seen)
+            share = torch.rand(lower.shape, generator=generator, dtype=torch.float64).to(lower)
+            starts.append(lower + (share.round() if start % 2 else share) * (upper - lower))
+        del starts[1]  # the input itself is the first
+        for some in torch.stack(starts).split(max(1, _NUMBERS // lower.numel())):
+            points, margin = self._lowest(some, lower, upper, index)
+            better = margin < least
+            best[better], least[better] = points[better], margin[better]
         return best, least <= 0
+
+    def _lowest(self, starts: Tensor, lower: Tensor, upper: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The lowest points met from several starts, `s x m x *input_shape`, in boxes `m x *input_shape`, and their
+        margins, `m`."""
+        count, m = len(starts), len(index)
+        low, high = (t.repeat(count, *[1] * (t.dim() - 1)) for t in (lower, upper))
+        spec = self.spec.part(index.repeat(count))
+        least, best = torch.full((count * m,), torch.inf, dtype=low.dtype, device=low.device), low.clone()
+
+        def value(x: Tensor) -> tuple[Tensor, Tensor]:
+            margin = spec.margins(self.net.values(x)[-1]).amin(1)
+            return -margin.sum(), margin.detach()
+
+        def seen(x: Tensor, margin: Tensor) -> None:
+            better = margin < least
+            best[better], least[better] = x[better], margin[better]
+
+        lengths = (0.3 * (0.01 ** (t / _STEPS)) * (high - low) for t in range(_STEPS + 1))
+        with torch.enable_grad():
+            pgd(value, starts.flatten(0, 1), low, high, lengths, seen)
+        margin, at = least.reshape(count, m).min(0)
+        return best.reshape(count, m, *best.shape[1:])[at, torch.arange(m, device=at.device)], margin
 
     # --- attempts
 
