@@ -37,6 +37,7 @@ from elbowroom.machine.meter import Meter, watched
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
+from elbowroom.network.work import settle_threads_for
 from elbowroom.proof.kernel.prove import refuse_uncovered
 from elbowroom.readers.given import network_for
 from elbowroom.search.bounds.propagate import BoundFunction, margins_of
@@ -216,6 +217,8 @@ def _must_be_unchanged(net: Network, settings: dict[str, Any]) -> None:
 def _points(net: Any, x: Any, features: Any, where: torch.device) -> tuple[Network, Taken, Tensor]:
     """The network with what features are declared to be, what was given, and the inputs of it, `b x *input_shape`."""
     net = with_kinds(network_for(net, x), x, features)
+    if where.type == "cpu":
+        settle_threads_for(net)
     given = inputs_of(net, x, "x")
     points = batched(net, tensor_of(given.values).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):
