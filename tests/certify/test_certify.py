@@ -16,7 +16,7 @@ from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import About, Network
 from elbowroom.search.bounds.methods import method_named
-from elbowroom.search.bounds.propagate import Propagation
+from elbowroom.search.bounds.propagate import Propagation, margins_of
 from elbowroom.search.regions.ball import Ball
 from elbowroom.search.regions.base import Region
 from elbowroom.search.regions.box import Box, Uniform
@@ -519,3 +519,19 @@ def test_a_domain_is_the_cap() -> None:
     assert bool(certs.capped[0, 1]) and certs.lower[0, 1] < 0.01 and certs.upper[0, 1] > 99.99
     free = certify(net, x, y)
     assert float(free.eps[0, 1]) <= 1000.001 * float(free.uniform)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_network_that_is_changed_meanwhile_is_not_certified(dtype: torch.dtype) -> None:
+    """Of a network in float64 the cast that is looked at is the network itself, which has always its numbers."""
+    x = torch.tensor([[1.0, 0.0]])
+    net = Network.chain((2,), [ops.Linear(torch.eye(2, dtype=dtype), torch.zeros(2, dtype=dtype))])
+    weight, own = net.nodes[1].op.tensors()["weight"], margins_of("adaptive")
+
+    def bounds(*asked: Any) -> torch.Tensor:
+        weight[0, 1] += 0.25
+        return own(*asked)
+
+    with pytest.raises(InputError, match="were changed while"):
+        certify(net, x, bounds=bounds)
+    assert er.check(certify(net, x))

@@ -10,10 +10,11 @@ from torch import nn
 
 import elbowroom as er
 from elbowroom.network.graph import Network
+from elbowroom.network.work import Work
 from elbowroom.runs import runner, sharing
 from elbowroom.runs.runner import run_dataset
 from elbowroom.runs.settings import Settings
-from elbowroom.runs.sharing import Share, Work, share, shared
+from elbowroom.runs.sharing import Share, share, shared
 from elbowroom.search.memory import Budget
 from runs.small import dataset, network, points
 
@@ -39,7 +40,8 @@ def test_the_model_of_the_work() -> None:
     assert Work.of(net, hidden=False).operations == 2 * 9 * (784 * 256 + 3 * 256**2 + 2560)
     assert Work.of(net, hidden=False).seconds < 0.3 * Work.of(net).seconds
     conv = er.load(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)), input_shape=(1, 8, 8))
-    assert Work.of(conv) == Work(2 * 2 * (144 * 9 + 144 * 3), 2 * (64 + 144), 144)
+    operations = 2 * 2 * (144 * 9 + 144 * 3)
+    assert Work.of(conv) == Work(operations, 2 * (64 + 144), 144, operations)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +98,6 @@ def test_what_is_given_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(engine="ray") == (None, None)
     monkeypatch.setattr(sharing, "device_of", lambda settings: torch.device("cuda"))
     assert found() == (None, None)
-
-
-def test_cores_are_what_torch_uses_as_far_as_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
-    for usable, found in ((2, 2), (16, 6)):
-        monkeypatch.setattr(sharing, "usable_cores", lambda usable=usable: usable)
-        assert sharing.cores_here() == found
 
 
 class Watched:

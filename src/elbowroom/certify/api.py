@@ -37,6 +37,7 @@ from elbowroom.machine.meter import Meter, watched
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
+from elbowroom.network.work import settle_threads_for
 from elbowroom.proof.kernel.prove import refuse_uncovered
 from elbowroom.readers.given import network_for
 from elbowroom.search.bounds.propagate import BoundFunction, margins_of
@@ -155,10 +156,10 @@ def certify(
     refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
     told = domain, frozen, importance, max_eps, room_scale
     shape, measured = measured_along(net, shape, points, given.of_table, spec, *told)
-    settings = settings_of(net, shape, solver, bounds, margin, delta, precision, deployed, measured.shares, objective)
+    known = net.cast(torch.float64, points.device)
+    settings = settings_of(known, shape, solver, bounds, margin, delta, precision, deployed, measured.shares, objective)
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)
-    spent = effort_for(effort, bounds, margin, budget)
     task = Task(
         search=Search(
             net, shape, margins_of(bounds, margin, budget), solver, float(delta), smallest=objective == "smallest",
@@ -166,8 +167,8 @@ def certify(
             scale=None if not measured.shares or measured.scale is None else measured.scale.to(where),
         ),
         told_labels=labels is not None, told_spec=spec is not None, deployed=deployed, dtype=PRECISIONS[precision],
-        hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(),
-        reach=reach, effort=spent, proof_bytes=check_proof_bytes(proof_bytes), free=objective == "free",
+        hints=Hints.of(bounds, margin) if isinstance(bounds, str) else Hints(), free=objective == "free",
+        reach=reach, effort=effort_for(effort, bounds, margin, budget), proof_bytes=check_proof_bytes(proof_bytes),
     )  # fmt: skip
     most = measured.max_eps if objective != "free" else max_eps  # what is free has all of its domain
     space = space_of(net, points, measured.domain, frozen, importance, most, **asked_of(shape, objective))
@@ -178,7 +179,7 @@ def certify(
     with watched(progress, len(points)) as meter:
         _fill(found, task, asked, size, started, meter)
     _note(found, given, asked.spec)
-    _must_be_unchanged(net, settings)
+    _must_be_unchanged(net, known, settings["network_hash"])
     return collect(found, net, shape, asked.space if measured.domain_given else None, measured.scale, settings)
 
 
@@ -208,14 +209,23 @@ def _asked(
     return _Asked(points, outputs, *what_stays(net, outputs, labels, spec), space)
 
 
-def _must_be_unchanged(net: Network, settings: dict[str, Any]) -> None:
-    if network_hash(net) != settings["network_hash"]:
+def _must_be_unchanged(net: Network, known: Network, stated: str) -> None:
+    """`known`: a cast in float64, whose hash is stated. Casts are kept as long as they have the network's numbers,
+    which is looked at whenever somebody asks for one, as every proof does; so where this is still the one, and a copy,
+    nothing has changed, and another hash, which takes longer, is not needed."""
+    pairs = [(a, b.op.tensors()[k]) for n, b in zip(net.nodes, known.nodes) for k, a in n.op.tensors().items()]
+    copied = bool(pairs) and all(ours is not theirs for theirs, ours in pairs)
+    if copied and net.cast(torch.float64, pairs[0][1].device) is known:
+        return
+    if network_hash(net) != stated:
         raise InputError("the network's parameters were changed while it was being certified; certify it again")
 
 
 def _points(net: Any, x: Any, features: Any, where: torch.device) -> tuple[Network, Taken, Tensor]:
     """The network with what features are declared to be, what was given, and the inputs of it, `b x *input_shape`."""
     net = with_kinds(network_for(net, x), x, features)
+    if where.type == "cpu":
+        settle_threads_for(net)
     given = inputs_of(net, x, "x")
     points = batched(net, tensor_of(given.values).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):

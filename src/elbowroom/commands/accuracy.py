@@ -30,12 +30,10 @@ def accuracy(
     from elbowroom.report.plain import print_json
     from elbowroom.report.questions import accuracy_as_json, show_accuracy
     from elbowroom.runs.asking import must_be_new
-    from elbowroom.runs.sharing import using_threads_for
 
     must_be_new(out)
     asked = question(given, ("max_eps", "frozen", "importance"), labels)
-    with using_threads_for(asked.net):
-        found = accuracy_needed(asked.net, asked.x, share, **asked.told)
+    found = accuracy_needed(asked.net, asked.x, share, **asked.told)
     if out is not None:
         asked.save(found.certificates, out)
     summary = accuracy_as_json(found, asked)

@@ -33,12 +33,10 @@ def alone(
     from elbowroom.report.plain import print_json
     from elbowroom.report.questions import alone_as_json, show_alone
     from elbowroom.runs.problem import features_named
-    from elbowroom.runs.sharing import using_threads_for
 
     asked = question({**given, "indices": [index]}, ("max_eps", "frozen"), labels)
     wanted = None if not feature else [k for text in feature for k in features_named(text, asked.net, "feature")]
-    with using_threads_for(asked.net):
-        found = ask(asked.net, asked.x, wanted, **asked.told)
+    found = ask(asked.net, asked.x, wanted, **asked.told)
     told = alone_as_json(found, asked)
     tell_notes(asked)
     if json:

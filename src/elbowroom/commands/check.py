@@ -45,11 +45,10 @@ def check(
     from elbowroom.report.checks import as_json, show
     from elbowroom.report.plain import print_json
     from elbowroom.runs.check import check_run
-    from elbowroom.runs.sharing import using_threads_for
 
     opened = Run.open(run)
     meter = Meter(opened.plan.inputs, title="proving again", step="batch")
-    with meter, using_threads_for(opened.network):
+    with meter:
         outcome = check_run(opened, network, arithmetic, deployed, model, progress=meter.add, **given)
     code = EXIT_STATUS[outcome.verdict]
     if json:

@@ -42,13 +42,11 @@ def safe(
     from elbowroom.report.questions import safety_as_json, show_safety
     from elbowroom.runs.asking import must_be_new
     from elbowroom.runs.problem import by_feature_text
-    from elbowroom.runs.sharing import using_threads_for
 
     must_be_new(out)
     asked = question(given, (), labels)
-    with using_threads_for(asked.net):
-        told = by_feature_text(accuracy, asked.net, "accuracy")
-        found = safe_share(asked.net, asked.x, told, ranking=ranking, **asked.told)
+    told = by_feature_text(accuracy, asked.net, "accuracy")
+    found = safe_share(asked.net, asked.x, told, ranking=ranking, **asked.told)
     if out is not None:
         asked.save(found.certificates, out)
     summary = safety_as_json(found, asked)

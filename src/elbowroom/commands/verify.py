@@ -46,7 +46,6 @@ def verify(
     from elbowroom.readers.load import load
     from elbowroom.report.answers import as_json, show
     from elbowroom.report.plain import print_json
-    from elbowroom.runs.sharing import using_threads_for
     from elbowroom.verify.answer import BOXES, SECONDS, answer
     from elbowroom.verify.question import about_box, corner, load_for
     from elbowroom.vnnlib.read import read_query
@@ -67,8 +66,7 @@ def verify(
     else:
         net = load(model, **read.reading(), trust_pickle=read.trust_pickle)
         query, label = about_box(net, corner(net, lower, "lower"), corner(net, upper, "upper"), label)
-    with using_threads_for(net):
-        found = answer(net, query, boxes or BOXES, SECONDS if seconds is None else seconds)
+    found = answer(net, query, boxes or BOXES, SECONDS if seconds is None else seconds)
     if json:
         print_json(as_json(found))
     else:

@@ -17,8 +17,8 @@ from elbowroom.demo import words
 from elbowroom.demo.examine import Examined, Settings, examine
 from elbowroom.errors import InputError
 from elbowroom.machine.meter import Meter
+from elbowroom.machine.threads import using_threads
 from elbowroom.report import plot
-from elbowroom.training.train import one_thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ def run_demo(
     with _writing(target):
         target.mkdir(parents=True, exist_ok=True)
     words.introduce(say, data, use)
-    with one_thread():
+    with using_threads(1):
         normal = examine("normal", None, data, use, seed, say)
         robust = examine("robust", use.adversary, data, use, seed, say)
         say.print()

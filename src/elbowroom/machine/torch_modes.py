@@ -17,6 +17,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from elbowroom.machine.threads import own_threads
+
 P = ParamSpec("P")
 R = TypeVar("R")
 _LOCK = threading.Lock()
@@ -150,11 +152,11 @@ def own_modes() -> Iterator[None]:
 
 
 def in_own_modes(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, run in `own_modes`: for everything that users call."""
+    """The function, run in `own_modes` and `own_threads`: for everything that users call."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with own_modes():
+        with own_modes(), own_threads():
             return function(*args, **kwargs)
 
     return run

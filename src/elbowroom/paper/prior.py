@@ -12,6 +12,7 @@ from typing import Any
 from elbowroom.certificates.result import Certificates
 from elbowroom.certify.api import certify
 from elbowroom.machine.meter import Meter
+from elbowroom.machine.threads import using_threads
 from elbowroom.paper.bench import Bench, network
 from elbowroom.paper.certified import save_once
 from elbowroom.paper.models import Model
@@ -19,7 +20,6 @@ from elbowroom.paper.tables import Column, Table, number, percent
 from elbowroom.search.regions.box import Box
 from elbowroom.search.regions.l1 import L1
 from elbowroom.search.solvers.sequential import Sequential
-from elbowroom.training.train import one_thread
 
 LEARNED_FROM = 64  # training images
 CASES: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ def prior_table(bench: Bench, models: Sequence[Model]) -> Table:
     rows: list[list[Any]] = []
     for model in models:
         for case in CASES:
-            with one_thread():
+            with using_threads(1):
                 rows += [[bench.size.of(model).name, case, *row] for row in _measured(bench, model, case)]
     columns = (
         Column("model"), Column("certified with"), Column("start"), Column("gradients at most"),

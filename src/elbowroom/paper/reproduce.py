@@ -10,6 +10,7 @@ from pathlib import Path
 
 from elbowroom.errors import InputError
 from elbowroom.machine.device import usable_device
+from elbowroom.machine.threads import using_threads
 from elbowroom.paper.bench import Bench, source_of
 from elbowroom.paper.certified import WAYS
 from elbowroom.paper.compute import compute
@@ -24,7 +25,6 @@ from elbowroom.paper.variants import VARIANTS, measure
 from elbowroom.paper.variants import table as variants_table
 from elbowroom.report.plot import need_matplotlib
 from elbowroom.runs.interrupt import on_signals
-from elbowroom.training.train import one_thread
 
 EXPERIMENTS = ("synthetic", *PARTS, "toy-bounds")
 BEYOND = ("variants", "prior", "unconverged")  # not the paper's, and not among "all"
@@ -66,7 +66,7 @@ def reproduce_command(
             out, SIZES[size], source_of(data_dir), usable_device(device), say=_say,
             stop=lambda: asked() or (minutes is not None and time.monotonic() - started > 60 * minutes),
         )  # fmt: skip
-        with nullcontext() if bench.size.n_train is None else one_thread():
+        with nullcontext() if bench.size.n_train is None else using_threads(1):
             files = _done(bench, wanted, models.split(","), figures)
     for file in files:
         print(f"wrote {file}")
@@ -126,7 +126,7 @@ def _synthetic(bench: Bench, figures: bool) -> list[Path]:
 
 
 def _toy_bounds(bench: Bench) -> list[Path]:
-    with one_thread():
+    with using_threads(1):
         result = toy_bounds(bench.out / "figures", seeds=bench.size.toys)
     return [*_text(bench.out, "toy-bounds", result.table()), *result.files]
 

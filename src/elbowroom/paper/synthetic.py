@@ -21,6 +21,7 @@ from elbowroom.certificates.result import Certificates
 from elbowroom.data.embedded import Voronoi, voronoi
 from elbowroom.errors import InputError
 from elbowroom.machine.meter import Meter
+from elbowroom.machine.threads import using_threads
 from elbowroom.network.file import load_network, save_network
 from elbowroom.network.graph import Network
 from elbowroom.paper.bench import Bench, as_inputs, write_json
@@ -29,7 +30,7 @@ from elbowroom.readers.load import load
 from elbowroom.report.plot import need_matplotlib, regions_2d
 from elbowroom.runs.settings import Settings
 from elbowroom.training.adversary import accuracy
-from elbowroom.training.train import Report, one_thread, train
+from elbowroom.training.train import Report, train
 
 DATA_SEED, SEED = 4, 0
 NAME = "synthetic"
@@ -61,7 +62,7 @@ def synthetic(bench: Bench, *, n_points: int = 10_000, side: int = 200, draw: bo
         for kind, region in (("uniform", "uniform"), ("regions", "box")):
             way = f"{folder}-{region}"
             told = replace(settings, region=region, indices=rows)
-            with one_thread():
+            with using_threads(1):
                 certify_some(bench, NAME, way, net, inputs, told)
             certs[kind] = Certificates.load(bench.out / "runs" / NAME / way)
         found = [grid_violations(net, each, side) for each in certs.values()]

@@ -31,6 +31,7 @@ from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
 from elbowroom.network.names import class_title
 from elbowroom.network.table import Code, Column
+from elbowroom.network.work import settle_threads_for
 from elbowroom.proof.arb import prove_arb
 from elbowroom.proof.faults import faults, region_of, trees_of
 from elbowroom.proof.kernel.prove import DEPLOYED, prove
@@ -141,6 +142,8 @@ def check(
     if deployed not in DEPLOYED:
         raise InputError(f'deployed must be None or "float32", got {deployed!r}')
     net = _network_of(certs, net)
+    if torch.device(device).type == "cpu":
+        settle_threads_for(net)
     certs.must_fit(net)
     deployed = deployed or certs.settings["deployed"]
     attempts = _attempts(certs, net, arithmetic, deployed, device)

@@ -24,6 +24,7 @@ from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.errors import InputError
 from elbowroom.machine.device import usable_device
 from elbowroom.network.graph import Network
+from elbowroom.network.work import settle_threads_for
 from elbowroom.proof.kernel.prove import refuse_uncovered
 from elbowroom.readers.given import network_for
 from elbowroom.search.regions.box import Box
@@ -79,6 +80,8 @@ def asked_of(
     """The arguments that all questions share; refused where they cannot be used as they are."""
     where = x.device if device is None and isinstance(x, Tensor) else usable_device(device or "cpu")
     net = network_for(net, x)
+    if where.type == "cpu":
+        settle_threads_for(net)
     given = inputs_of(net, x, "x")
     points = batched(net, tensor_of(given.values).detach(), "x").to(device=where, dtype=torch.float64)
     if not len(points):

@@ -6,8 +6,8 @@ and torch's global generators are left as they were.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -16,9 +16,12 @@ from torch.nn.functional import cross_entropy
 
 from elbowroom.data.embedded import Dataset
 from elbowroom.errors import InputError
+from elbowroom.machine.threads import using_threads
 from elbowroom.training.adversary import PGD, accuracy, perturb
 from elbowroom.training.models import convnet, mlp
 from elbowroom.training.steps import Replayed, Step, own_stream
+
+_WORTH_A_THREAD = 2**22  # multiplications in a layer below which threads cost more than they bring
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def train(
     loop = _Loop(model, optimiser, schedule, data.to(where), batch, generator, noise)
     small = batch * max(p.numel() for p in model.parameters()) < _WORTH_A_THREAD
     losses = []
-    with one_thread() if small else nullcontext(), own_stream(where):
+    with using_threads(1) if small else nullcontext(), own_stream(where):
         for epoch in range(epochs):
             losses.append(loop.epoch(None if adversary is None else adversary.at(epoch)))
             if progress is not None:
@@ -166,17 +169,3 @@ class _Loop:
             return loss.detach()
 
         return step
-
-
-_WORTH_A_THREAD = 2**22  # multiplications in a layer below which threads cost more than they bring
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread, for small matrices: torch's threads would mostly wait for one another, badly so on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -14,6 +14,7 @@ import torch
 from elbowroom.claim.query import Case, Query
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.graph import Network
+from elbowroom.network.work import settle_threads_for
 from elbowroom.verify.box import check_effort
 from elbowroom.verify.counterexample import Counterexample, confirm
 from elbowroom.verify.decide import Decided, Decision
@@ -91,6 +92,7 @@ def answer(net: Network, query: Query, boxes: int = BOXES, seconds: float = SECO
     """
     check_effort(boxes, seconds, "boxes")
     query.must_fit(net)
+    settle_threads_for(net)
     started = time.monotonic()
     found: list[CaseAnswer] = []
     for k, case in enumerate(query.cases):

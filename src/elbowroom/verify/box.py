@@ -17,6 +17,7 @@ from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.errors import InputError
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.graph import Network
+from elbowroom.network.work import settle_threads_for
 from elbowroom.readers.given import network_for
 from elbowroom.search.bounds.methods import check_margin, method_named
 from elbowroom.verify.counterexample import Counterexample, confirming
@@ -100,6 +101,7 @@ def verify(
     check_margin(margin)
     check_effort(leaves, seconds)
     net = network_for(net, lower)
+    settle_threads_for(net)
     low, high = corners_of(net, lower, upper, torch.float64)
     net.must_agree(torch.cat([low[:1] / 2 + high[:1] / 2, low[:1], high[:1]]))
     chosen: Tensor | None = None

@@ -74,10 +74,13 @@ def least_past(region: Stated, a: Tensor, weight: Tensor) -> tuple[Tensor, Tenso
     lower, upper = region.lower, region.upper
     size = torch.maximum(lower.abs(), upper.abs())
     value, error = a.new_zeros(2, *a.shape[:2])
+    # Inactive neurons have no coefficients: what is zero in all rows adds nothing, and is left out.
+    used = (a != 0).flatten(0, 1).any(0).nonzero().squeeze(1)
+    a = a[..., used]
     step = max(_FEWEST, _NUMBERS.get(a.device.type, _NUMBERS["cpu"]) // (a.shape[0] * a.shape[1]))
     for start in range(0, n, step):
         at = slice(start, start + step)
-        part = (a.flatten(0, 1) @ weight[:, at]).reshape(*a.shape[:2], -1)
+        part = (a.flatten(0, 1) @ weight[:, at][used]).reshape(*a.shape[:2], -1)
         value += dot(part.clamp_min(0), lower[:, at]) + dot(part.clamp_max(0), upper[:, at])
         error += dot(part.abs_(), size[:, at])
     return value, gamma(n + 2) * error + 2 * n * ETA

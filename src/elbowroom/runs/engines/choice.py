@@ -10,11 +10,11 @@ from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
+from elbowroom.machine.threads import using_threads
 from elbowroom.network.graph import Network
 from elbowroom.runs.engines.worker import Part, Worker
 from elbowroom.runs.problem import device_of
 from elbowroom.runs.settings import Settings
-from elbowroom.runs.sharing import using_threads
 
 # From a network, settings and parts to the certificates of each, in any order. Must not take a part before it has use
 # for it: the run stops by giving no more. Of a run along directions that were found, these are given as `basis`.

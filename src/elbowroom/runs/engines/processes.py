@@ -14,11 +14,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from elbowroom.certificates.result import Certificates
 from elbowroom.errors import ElbowroomError
+from elbowroom.machine.threads import using_threads
 from elbowroom.network.graph import Network
 from elbowroom.runs.engines.pool import Event, distribute
 from elbowroom.runs.engines.transport import answer, basis_of, network_bytes, network_of
@@ -118,8 +118,7 @@ def _serve(pipe: Connection, network: bytes, settings: dict[str, Any], threads: 
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # whoever asks for an end asks the process that writes
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
-    with contextlib.suppress(EOFError, OSError):  # nobody is there any more
+    with using_threads(threads), contextlib.suppress(EOFError, OSError):  # nobody is there any more
         try:
             worker = Worker(network_of(network), Settings(**settings), basis_of(basis))
         except ElbowroomError as error:

@@ -209,16 +209,26 @@ class _Job:
 
     def _chosen_values(self, tensors: Sequence[Tensor], chosen: Tensor, rows_at_once: int, out: Tensor) -> Tensor:
         for part, count in self._alike(chosen, rows_at_once):
-            for r in range(0, count, rows_at_once):
-                r_end = min(r + rows_at_once, count)
-                start = self._unit_rows(chosen[part, r:r_end].clamp_min(0), part)
-                out[part, r:r_end] = self._walk(tensors, part, False).down(start)
+            walk = self._walk(tensors, part, False)
+            step = -(-count // -(-count // rows_at_once)) if count else 1  # parts of a size
+            for r in range(0, count, step):
+                r_end = min(r + step, count)
+                start = self._unit_rows(chosen[part, r:r_end].clamp_min(0), walk)
+                out[part, r:r_end] = walk.down(start)
         return out
 
     def _walk(self, tensors: Sequence[Tensor], part: slice | Tensor, trace: bool) -> Walk:
-        planes = relaxations(self.net, self._terms, tensors[1:], self.active, self.parallel, part)
+        active = {i: self._active_in(i, part) for i in self.active}
+        planes = relaxations(self.net, self._terms, tensors[1:], active, self.parallel, part)
         inputs = self.inputs.take(part, tensors[0][part])
         return Walk(self.net, self.plan, inputs, planes, self.parallel, trace, self.entry)
+
+    def _active_in(self, i: int, part: slice | Tensor) -> Tensor:
+        """The active entries of node i for a part of the batch, `b x m`, as many as these inputs have at most."""
+        own = self.active[i][part]
+        if self.sizes.fixed or own.is_cuda:  # it is not worth to wait for a number
+            return own
+        return own[:, : int((own >= 0).sum(1).max())]
 
     def _start(self, first: int, last: int, batch: slice | None) -> dict[int, Coefficients]:
         """Coefficients of rows `first` to `last`: `1 x r x *shape`, or the inputs' own where `batch` is given."""
@@ -231,9 +241,9 @@ class _Job:
     def _shaped(self, rows: Tensor) -> Tensor:
         return rows.reshape(*rows.shape[:2], *self.net.nodes[self.node].shape)
 
-    def _unit_rows(self, index: Tensor, part: slice | Tensor | None) -> dict[int, Coefficients]:
-        """Rows of the (signed) identity by number, `b x r`; one step further down where that is free. `part`: of which
-        inputs; None for all the same."""
+    def _unit_rows(self, index: Tensor, walk: Walk | None) -> dict[int, Coefficients]:
+        """Rows of the (signed) identity by number, `b x r`; one step further down where that is free. `walk`: that
+        of their inputs; None where they are the same for all."""
         node = self.net.nodes[self.node]
         row = MAPS.get(type(node.op)) if len(node.shape) == 1 else None
         matrix = None if row is None else row.matrix(node.op)
@@ -241,9 +251,9 @@ class _Job:
         index = index % node.size
         if matrix is not None:
             below = node.inputs[0]
-            if part is None or below not in self.active or any(s is not None for _, s in self._terms[below]):
+            columns = None if walk is None else walk.columns(below)
+            if columns is None:
                 return {below: matrix[index] * sign}
-            columns = self.active[below][part]
             return {below: Columns(part_of(matrix, index, columns) * sign, columns)}
         at = self.plan[self.node]
         if at is not None:
@@ -345,9 +355,9 @@ class _Job:
             start: dict[int, Coefficients] = {}
             start[self.node] = self._shaped(own.gather(1, rows[..., None].expand(-1, -1, own.shape[-1])))
         elif self.chosen is not None:
-            start = self._unit_rows(self.chosen[part].gather(1, rows).clamp_min(0), part)
+            start = self._unit_rows(self.chosen[part].gather(1, rows).clamp_min(0), walk)
         else:
-            start = self._unit_rows(rows, part)
+            start = self._unit_rows(rows, walk)
         walk.down(start)
         return walk.up(self.ancestors)
 

@@ -24,6 +24,7 @@ from elbowroom.search.bounds.relaxations import TABLE, row_of
 from elbowroom.search.bounds.sharpened import Known, sharpened
 from elbowroom.search.bounds.sizes import Sizes, numbers_of
 from elbowroom.search.bounds.stable import Seen
+from elbowroom.search.bounds.wide import is_wide
 from elbowroom.search.memory import Budget, Pool
 from elbowroom.search.regions.input_set import InputSet, dot
 
@@ -69,6 +70,7 @@ class Propagation:
         self.phi = [torch.zeros_like(lower)]
         self.planes: dict[int, Planes] = {}
         self._active: dict[int, Tensor] = {}
+        self._wide = is_wide(net, inputs)  # so that even in a small layer a row is worth being cut short
         self._product = [inputs.is_box]  # node i takes every point of its interval (coordinates are free)
         self._tight = [inputs.is_box]  # node i's interval is exact, so a linear bound cannot improve on it
         self._centred = [inputs.categories is None]  # the middle of node i's interval is its value at the centre
@@ -100,7 +102,7 @@ class Propagation:
         self._centred.append(centred and (self._tight[i] or not target))
         chosen = None
         # In small layers the rows cost little, and intervals without them are wider.
-        worth = target and i in self._skips and not self._tight[i] and node.size >= _FEW
+        worth = target and i in self._skips and not self._tight[i] and (node.size >= _FEW or self._wide)
         remembered = self._seen if worth else None
         if target and i in self._skips:
             # An image has many neurons that surely pass their input on; elsewhere a linear bound of those few still
@@ -155,7 +157,7 @@ class Propagation:
             return
         below = self.net.nodes[node.inputs[0]]
         row = MAPS.get(type(below.op))
-        if row is None or row.matrix(below.op) is None or node.size < _FEW:
+        if row is None or row.matrix(below.op) is None or (node.size < _FEW and not self._wide):
             return
         planes = self.planes[i]
         zero = (planes.lower == 0) & (planes.upper == 0)

@@ -107,7 +107,7 @@ class Steps:
             a = numbers(c)
             if columns is not None and len(a) != len(columns):
                 columns = None
-            a = a @ part_of(weight, index, columns)
+            a = a @ self.matrix(i, weight, index, columns)
             self.give(node.inputs[0], a if columns is None else Columns(a, columns), coefficients)
             return
         if isinstance(c, Patch):
@@ -124,6 +124,10 @@ class Steps:
     def columns(self, j: int) -> Tensor | None:
         """The entries of node j, `b x m`, that its planes leave; None for all."""
         return None
+
+    def matrix(self, i: int, weight: Tensor, index: Tensor | None, columns: Tensor | None) -> Tensor:
+        """Of the matrix of node i, what rows over entries `index` have to do with `columns`."""
+        return part_of(weight, index, columns)
 
     def give(self, j: int, c: Coefficients, coefficients: dict[int, Coefficients]) -> None:
         """Coefficients arrive at node j, and add up there."""
@@ -144,9 +148,17 @@ class Walk(Steps):
         self.inputs, self.relaxed, self.parallel, self.entry = inputs, relaxed, parallel, entry
         self.trace: dict[int, Coefficients] | None = {} if trace else None
         self.place: Places | None = None  # where rows over windows began
+        self._matrices: dict[int, tuple[Tensor | None, Tensor | None, Tensor]] = {}
         # Where the coefficients are: slopes by term, then ends; of a pair, the upper one and how far the lower is
         # from it.
         self.lines: dict[int, list[Tensor]] = {}
+
+    def matrix(self, i: int, weight: Tensor, index: Tensor | None, columns: Tensor | None) -> Tensor:
+        # Rows go down some at a time, all with the same part of the matrix.
+        known = self._matrices.get(i)
+        if known is None or known[0] is not index or known[1] is not columns:
+            known = self._matrices[i] = index, columns, part_of(weight, index, columns)
+        return known[2]
 
     def columns(self, j: int) -> Tensor | None:
         known = self.relaxed.get(j)
@@ -241,12 +253,12 @@ class Walk(Steps):
             by_radius: Coefficients | Through = Through(self.entry, start)
             at: Coefficients = self.entry.attained(start, self.inputs)
         elif isinstance(start, Patch):
-            by_radius = replace(start, a=-start.a.abs())
-            at = replace(start, a=-torch.copysign(self.lines[0][0], start.a), clean=True)
+            by_radius = replace(start, a=start.a.abs().neg_())
+            at = replace(start, a=torch.copysign(self.lines[0][0], start.a).neg_(), clean=True)
         else:
             flat = whole(start, self.net.nodes[0].shape).flatten(2)
             attained, by = self.inputs.support_gradient(flat, self.parallel)
-            by_radius, at = -by, -attained.reshape(*attained.shape[:2], *self.net.nodes[0].shape)
+            by_radius, at = by.neg_(), attained.neg_().reshape(*attained.shape[:2], *self.net.nodes[0].shape)
         # g[i]: the derivative of each row's bound by its coefficients over node i.
         g = {first: at}
         found: dict[int, list[Coefficients]] = {}
@@ -345,13 +357,14 @@ def relaxations(
     parallel: bool,
     part: slice | Tensor,
 ) -> dict[int, Relaxation]:
-    """Planes by node from their numbers, in the order of `linear._parameters`, of a part of the batch."""
+    """Planes by node from their numbers, in the order of `linear._parameters`, of a part of the batch, whose entries
+    `active` count."""
     rest = (t[part] for t in tensors)
     sides = 1 if parallel else 2
     found = {}
     for i, known in terms.items():
         own = [Term(j, None if s is None else s[part], list(islice(rest, sides))) for j, s in known]
-        found[i] = Relaxation(own, list(islice(rest, sides)), active[i][part] if i in active else None)
+        found[i] = Relaxation(own, list(islice(rest, sides)), active.get(i))
     return found
 
 

@@ -27,6 +27,11 @@ _BLOCK = 200_000  # numbers of a block of rows
 _LEAST = 256  # features of a block
 
 
+def is_wide(net: Network, inputs: InputSet) -> bool:
+    """Whether rows over the input do not fit the cache. (A GPU has no such cache.)"""
+    return net.n_inputs >= _WIDE and inputs.center.device.type == "cpu"
+
+
 @dataclass(frozen=True, eq=False)
 class Entry:
     """The one operation that reads the input: `node`, with its matrix `weight`, `out x n`, behind `before`, operations
@@ -38,8 +43,8 @@ class Entry:
 
     @staticmethod
     def of(net: Network, inputs: InputSet) -> Entry | None:
-        """None where the input is not wide, is read by others, or is no box; and on a GPU, which has no such cache."""
-        if not inputs.is_box or net.n_inputs < _WIDE or inputs.center.device.type != "cpu":
+        """None where the input is not wide, is read by others, or is no box."""
+        if not inputs.is_box or not is_wide(net, inputs):
             return None
         readers: dict[int, list[int]] = {}
         for i, node in enumerate(net.nodes):
@@ -125,4 +130,4 @@ class Through(NamedTuple):
         return self.entry.by_radius(weight, self.c, shape)
 
 
-__all__ = ["Entry", "Through"]
+__all__ = ["Entry", "Through", "is_wide"]
