@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from elbowroom.claim.stated import Stated
-from elbowroom.claim.tree import EMPTY, Tree, fitting_leaves, leaves_of, rounded, single_leaf
+from elbowroom.claim.tree import EMPTY, USUAL, Tree, fitting_leaves, leaves_of, rounded, single_leaf
 from elbowroom.claim.tree_bytes import MOST_BYTES, as_bytes, as_words, pack, unpack
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
@@ -70,7 +70,7 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "a row of another group": ({"entry": torch.tensor([2, 0, 0, EMPTY, 2])}, "not of its group, 1"),
     "a row that is not there": ({"entry": torch.tensor([2, 3, 0, EMPTY, 2])}, "not of its group, 1"),
     "a row under EMPTY": ({"entry": torch.tensor([2, -2, 0, EMPTY, 2])}, "not of its group, 1"),
-    "a slope above one": ({"slopes": torch.full((3, 2), 16, dtype=torch.uint8)}, "15 fifteenths"),
+    "a slope above one": ({"slopes": torch.full((3, 2), 17, dtype=torch.uint8)}, "15 fifteenths"),
     "slopes of no ReLU": ({"neurons": torch.tensor([[2, 0], [3, 5]])}, "node 3, which is no ReLU"),
     "slopes of no node": ({"neurons": torch.tensor([[2, 0], [-1, 5]])}, "node -1, which is no ReLU"),
     "slopes of no entry": ({"neurons": torch.tensor([[2, 0], [4, 6]])}, "entry 6 of node 4"),
@@ -147,6 +147,44 @@ def test_bytes_and_back() -> None:
             assert all(same(a, b) for (_, a), (_, b) in zip(found, trees))
 
 
+def halved(depth: int, features: int) -> Tree:
+    """A box cut at short numbers across one feature after the other, `2 ** depth` leaves with the usual slopes."""
+    node, entry, value = [], [], []
+
+    def grow(ends: list[tuple[float, float]], level: int) -> None:
+        at = level % features
+        low, high = ends[at]
+        node.append(-1 if level == depth else 0)
+        entry.append(0 if level == depth else at)
+        value.append(0.0 if level == depth else (low + high) / 2)
+        for side in ((low, value[-1]), (value[-1], high)) if level < depth else ():
+            grow([*ends[:at], side, *ends[at + 1 :]], level + 1)
+
+    grow([(-1.0, 1.0)] * features, 0)
+    leaves = 2**depth
+    neurons = torch.stack([torch.full((300,), 2), torch.arange(300)], 1)
+    return Tree(
+        torch.tensor(node), torch.tensor(entry), torch.tensor(value, dtype=F64), torch.zeros(depth * leaves, dtype=F64),
+        neurons, torch.full((leaves, 300), USUAL, dtype=torch.uint8),
+    )  # fmt: skip
+
+
+def test_a_leaf_of_a_box_that_is_halved_takes_few_bytes() -> None:
+    tree = halved(12, 5)
+    data = pack([(0, tree)])
+    assert len(data) < 0.6 * tree.n_leaves and same(unpack(data)[0][1], tree)
+
+
+def test_bytes_of_an_earlier_version_are_refused_by_name() -> None:
+    with pytest.raises(InputError, match="earlier version"):
+        unpack(b"ERT1" + pack([(1, tree())])[4:])
+
+
+def test_too_many_slopes_are_refused_before_they_are_packed() -> None:
+    with pytest.raises(InputError, match="more slopes"):
+        pack([(g, halved(13, 5)) for g in range(14)])
+
+
 def test_a_leaf_takes_some_hundred_bytes() -> None:
     """A full tree of 256 leaves, half of the slopes of 100 unstable neurons idle."""
     rng = np.random.default_rng(0)
@@ -203,7 +241,13 @@ def test_bombs_are_refused_before_they_go_off() -> None:
     head = struct.pack("<IIIIbh", 0, 1 << 18, 1 << 22, 1 << 18, 0, 0)
     comb = struct.pack("<IIIIbh", 0, (1 << 18) - 1, 0, 0, 0, 0)
     half = np.array([1, -1] * ((1 << 17) - 1) + [-1], "<i4").view(np.uint8).reshape(-1, 4).T.tobytes()
-    deep = struct.pack("<I", 1) + comb + half + b"\0" * (12 * ((1 << 18) - 1))
+    splits = (1 << 17) - 1  # and one leaf more: their entries and rows, one value, that of all splits, no slopes
+    deep = struct.pack("<I", 1) + comb + half + b"\0" * (4 * (2 * splits + 1)) + struct.pack("<Id", 1, 0.0)
+    deep += b"\0" * (4 * splits + splits + 1)
+    wide = struct.pack("<IIIIbh", 0, 8191, 0, 4000, 0, 0)  # 4096 leaves without slopes of their own, 4000 neurons
+    wide += np.array([1, -1] * 4095 + [-1], "<i4").view(np.uint8).reshape(-1, 4).T.tobytes() + b"\0" * (4 * 8191)
+    wide += struct.pack("<Id", 1, 0.0) + b"\0" * (4 * 4095 + 8 * 4000 + 4096)
+    many = struct.pack("<I", 100) + 100 * wide
     tracemalloc.start()
     try:
         for data in (
@@ -212,6 +256,7 @@ def test_bombs_are_refused_before_they_go_off() -> None:
             b"ERT2" + struct.pack("<I", MOST_BYTES) + bomb,
             b"ERT2" + struct.pack("<I", 4 + len(head)) + zlib.compress(struct.pack("<I", 1) + head),
             b"ERT2" + struct.pack("<I", 4) + zlib.compress(struct.pack("<I", 1 << 31)),
+            b"ERT2" + struct.pack("<I", len(many)) + zlib.compress(many),
         ):
             with pytest.raises(InputError):
                 unpack(data)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated
-from elbowroom.claim.tree import EMPTY, Tree, fitting_leaves, single_leaf
+from elbowroom.claim.tree import EMPTY, USUAL, Tree, fitting_leaves, single_leaf
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.proof.arb import leaves as arb_leaves
@@ -332,6 +332,15 @@ def test_slopes_are_used_where_neurons_are_unstable() -> None:
         found = float(prove(net, Stated(-one, one), *task, trees=[[(0, tree)]]))
         whole = float(prove(net, Stated(-one, one), *task))
         assert found == pytest.approx(max(whole, -abs(slope / 15 - 0.2)), abs=1e-12)
+    # One leaf is told a slope, the other one has the usual line, which is zero on [-1, 0.5].
+    halves = [(0, 0, 0.5), (-1, 0, 0.0), (-1, 0, 0.0)]
+    for slope in (*range(16), USUAL):
+        tree = tree_of(halves, [0.0, 0.0], {(1, 0): [slope, USUAL]})
+        low, high = tree_below(StrictBounds(net.cast(F64), Stated(-one, one), False), 0, True, tree,
+                               list(tree.leaves()), one, 0 * one[0]).tolist()  # fmt: skip
+        told = 0.0 if slope == USUAL else slope / 15
+        assert low == pytest.approx(max(-0.1, min(0.2 - told, 0.5 * (told - 0.2))), abs=1e-12)  # by intervals, -0.1
+        assert high == pytest.approx(0.4, abs=1e-12)
 
 
 def test_a_tree_without_splits_proves_what_is_proved_without_it() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elbowroom.claim.tree import EMPTY, Leaf, Tree
+from elbowroom.claim.tree import EMPTY, USUAL, Leaf, Tree
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.cuts import Cuts
@@ -60,7 +60,7 @@ def random_tree(
     betas = rng.uniform(0, 1, sum(depths)) * (rng.random(sum(depths)) < 0.7) * size
     relus = [(i, k) for i, n in enumerate(net.nodes) if type(n.op) is ops.ReLU for k in range(n.size)]
     listed = [pair for pair in relus if rng.random() < 0.4]
-    slopes = rng.integers(0, 16, (len(depths), len(listed)))
+    slopes = rng.integers(0, USUAL + 1, (len(depths), len(listed)))
     return Tree(
         torch.tensor(nodes), torch.tensor(entries), torch.tensor(cuts, dtype=F64), torch.from_numpy(betas),
         torch.tensor(listed, dtype=torch.long).reshape(-1, 2), torch.from_numpy(slopes).to(torch.uint8),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.claim.specification import Specification, label_in, label_stays
-from elbowroom.claim.tree import EMPTY, STEPS, Leaf, Tree
+from elbowroom.claim.tree import EMPTY, STEPS, USUAL, Leaf, Tree
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.search.bounds.methods import method_named
@@ -72,7 +72,8 @@ def slow_bound(net: Network, sets: InputSet, spec: Specification, tree: Tree, le
             low[split.node][split.entry] = max(float(low[split.node][split.entry]), split.value)
         elif split.node:
             high[split.node][split.entry] = min(float(high[split.node][split.entry]), split.value)
-    slopes = {(i, e): float(tree.slopes[k, c]) / STEPS for c, (i, e) in enumerate(tree.neurons.tolist())}
+    places = zip(tree.neurons.tolist(), tree.slopes[k].tolist())
+    slopes = {(i, e): slope / STEPS for (i, e), slope in places if slope != USUAL}
     a, constant = spec.rows[0, leaf.row].clone(), float(spec.offset[0, leaf.row])
     for i in reversed(range(1, len(net.nodes))):
         for d, split in enumerate(leaf.path):

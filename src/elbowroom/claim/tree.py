@@ -23,6 +23,7 @@ from elbowroom.network.graph import Network
 
 EMPTY = -1  # in place of a row: the leaf claims that nothing of the region is left there
 STEPS = 15  # slopes are stored as multiples of one fifteenth
+USUAL = 16  # in place of one: the slope of the line that is taken where nothing is said
 # Of one tree: so that nobody who reads one needs more memory than this lets him expect.
 MOST_NODES, MOST_MULTIPLIERS, MOST_NEURONS, MOST_SLOPES = 1 << 18, 1 << 22, 1 << 18, 1 << 24
 MOST_SHARPENED = 16
@@ -56,11 +57,11 @@ class Tree:
     Attributes:
         node: `m`, int64: the node of the network that is split, 0 for the input; -1 at a leaf.
         entry: `m`, int64: which entry of it, flat; at a leaf, the row of the specification that is proved, or `EMPTY`.
-        value: `m`, float64: where it is split; zero at a leaf.
+        value: `m`, float64: where it is split; at a leaf nothing, and zero when it comes back from bytes.
         multipliers: float64, not negative: one per split on the path of each leaf, from the root, leaf after leaf.
             They are rounded to 16 bits when the tree is made (`rounded`), so that files keep what was proved.
         neurons: `u x 2`, int64: ReLU nodes and entries of them for whose lower lines slopes are stored.
-        slopes: `l x u`, uint8: those slopes, in fifteenths.
+        slopes: `l x u`, uint8: those slopes, in fifteenths, or `USUAL`.
         again: Whether the bounds of hidden nodes are computed again for each leaf, under its splits; otherwise those of
             the leaf's inputs alone, clamped by its splits, serve.
         sharpened: How often, for the bounds of hidden nodes, slopes of ReLUs' lower lines are improved row by row.
@@ -182,7 +183,7 @@ def fitting_leaves(tree: Tree, number: int, group: Tensor, net: Network, box: bo
     # Of NaN neither is true.
     if not bool(((tree.multipliers >= 0) & (tree.multipliers < math.inf)).all()):
         raise InputError("a multiplier of the tree is negative or not finite")
-    if bool((tree.slopes > STEPS).any()):
+    if bool(((tree.slopes > STEPS) & (tree.slopes != USUAL)).any()):
         raise InputError(f"a slope of the tree is more than {STEPS} fifteenths")
     for node, entry in tree.neurons.tolist():
         if not 0 <= node < len(net.nodes) or type(net.nodes[node].op) is not ops.ReLU:

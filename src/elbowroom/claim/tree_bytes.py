@@ -3,8 +3,10 @@
     4 bytes   "ERT2"
     4 bytes   how long the rest is when it is unpacked
     then, packed by zlib: the number of trees, and of each its group, `m` (nodes), `p` (multipliers), `u` (neurons),
-    `again` plus twice `sharpened`, and the multipliers' power of 2; node, entry (int32), value (float64), multipliers
-    (float16), neurons (int32), slopes (a byte each; those of one neuron together, since most leaves share them).
+    `again` plus twice `sharpened`, and the multipliers' power of 2; node (int32), entries of splits, then rows of
+    leaves (int32); the number of values, each value that splits have (float64) and, split by split, which one it is
+    (int32); multipliers (float16), neurons (int32); which leaves have slopes of their own (a byte each), and of these
+    the slopes (a byte each; those of one neuron together, since most leaves share them).
 
 All numbers little end first; arrays by the place of the byte, all first bytes first, which packs better. Bytes of zero
 may follow, so that a file may keep whole words.
@@ -20,7 +22,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elbowroom.claim.tree import MOST_MULTIPLIERS, MOST_NEURONS, MOST_NODES, MOST_SHARPENED, MOST_SLOPES, Tree, exponent
+from elbowroom.claim.tree import (
+    MOST_MULTIPLIERS,
+    MOST_NEURONS,
+    MOST_NODES,
+    MOST_SHARPENED,
+    MOST_SLOPES,
+    USUAL,
+    Tree,
+    exponent,
+)
 from elbowroom.errors import InputError
 
 MOST_BYTES = 1 << 25  # of one input's trees, unpacked
@@ -36,6 +47,8 @@ def pack(trees: Sequence[tuple[int, Tree]], quick: bool = False) -> bytes:
     raw = struct.pack("<I", len(trees)) + b"".join(_packed(group, tree) for group, tree in trees)
     if len(raw) > MOST_BYTES:
         raise InputError(f"trees of {len(raw):,} bytes are more than an input may have, {MOST_BYTES:,}")
+    if sum(tree.slopes.numel() for _, tree in trees) > MOST_BYTES:
+        raise InputError(f"the trees have more slopes than an input may have, {MOST_BYTES:,}")
     return _HEAD.pack(_MAGIC, len(raw)) + zlib.compress(raw, 1 if quick else 9)
 
 
@@ -77,11 +90,24 @@ def _packed(group: int, tree: Tree) -> bytes:
     power = exponent(tree.multipliers)
     halves = (tree.multipliers / 2.0**power).half().numpy()
     shape = (len(tree.node), len(tree.multipliers), len(tree.neurons))
+    split, own = (tree.node >= 0).numpy(), (tree.slopes != USUAL).any(1)
+    entry = tree.entry.numpy().astype("<i4")
+    values, which = _distinct(tree.value.numpy()[split])
     return _TREE.pack(group, *shape, tree.again + 2 * tree.sharpened, power) + b"".join([
-        _by_place(tree.node.numpy().astype("<i4")), _by_place(tree.entry.numpy().astype("<i4")),
-        _by_place(tree.value.numpy().astype("<f8")), _by_place(halves.astype("<f2")),
-        _by_place(tree.neurons.flatten().numpy().astype("<i4")), tree.slopes.numpy().T.tobytes(),
+        _by_place(tree.node.numpy().astype("<i4")), _by_place(entry[split]), _by_place(entry[~split]),
+        struct.pack("<I", len(values)), _by_place(values.astype("<f8")), _by_place(which.astype("<i4")),
+        _by_place(halves.astype("<f2")), _by_place(tree.neurons.flatten().numpy().astype("<i4")),
+        own.numpy().astype(np.uint8).tobytes(), tree.slopes[own].numpy().T.tobytes(),
     ])  # fmt: skip
+
+
+def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each of some values, `m`, once, as they first come; and which of them they are, `m`."""
+    some, first, which = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return some[order], place[which.reshape(-1)]
 
 
 def _unpacked(raw: _Reader) -> tuple[int, Tree]:
@@ -90,15 +116,34 @@ def _unpacked(raw: _Reader) -> tuple[int, Tree]:
     counts = (m, MOST_NODES), (p, MOST_MULTIPLIERS), (u, MOST_NEURONS), (sharpened, MOST_SHARPENED), (abs(power), 1000)
     if how < 0 or any(count > most for count, most in counts):
         raise InputError("the trees of splits are damaged: a number in them cannot be right")
-    node, entry = raw.array("<i4", m).long(), raw.array("<i4", m).long()
-    value, halves = raw.array("<f8", m), raw.array("<f2", p)
-    leaves = int((node < 0).sum())
-    if leaves * u > MOST_SLOPES:
+    node = raw.array("<i4", m).long()
+    split = node >= 0
+    leaves = m - int(split.sum())
+    raw.slopes += leaves * u  # of leaves that have none of their own, too: these take no bytes, but memory
+    if leaves * u > MOST_SLOPES or raw.slopes > MOST_BYTES:
         raise InputError(f"the trees of splits have more slopes than are allowed, {MOST_SLOPES:,}")
+    entry, value = torch.empty_like(node), torch.zeros(m, dtype=torch.float64)
+    entry[split], entry[~split] = raw.array("<i4", m - leaves).long(), raw.array("<i4", leaves).long()
+    value[split] = _chosen(raw, m - leaves)
+    multipliers = raw.array("<f2", p).double() * 2.0**power
     neurons = raw.array("<i4", 2 * u).long().reshape(u, 2)
-    slopes = raw.array("|u1", leaves * u).reshape(u, leaves).T.contiguous()
-    multipliers = halves.double() * 2.0**power
+    own = raw.array("|u1", leaves)
+    if bool((own > 1).any()):
+        raise InputError("the trees of splits are damaged: a leaf has slopes or has none")
+    slopes = torch.full((leaves, u), USUAL, dtype=torch.uint8)
+    slopes[own == 1] = raw.array("|u1", int(own.sum()) * u).reshape(u, -1).T if u else slopes[own == 1]
     return group, Tree(node, entry, value, multipliers, neurons, slopes, bool(again), sharpened)
+
+
+def _chosen(raw: _Reader, count: int) -> Tensor:
+    """The values of so many splits: each stands there once, with the places where it is."""
+    (distinct,) = raw.numbers("<I")
+    if distinct > count:
+        raise InputError("the trees of splits are damaged: there are more values in them than splits")
+    values, which = raw.array("<f8", distinct), raw.array("<i4", count).long()
+    if bool(((which < 0) | (which >= distinct)).any()):
+        raise InputError("the trees of splits are damaged: a split has a value that is not there")
+    return values[which]
 
 
 def _by_place(array: np.ndarray) -> bytes:
@@ -107,10 +152,10 @@ def _by_place(array: np.ndarray) -> bytes:
 
 
 class _Reader:
-    """Bytes, read from the beginning on."""
+    """Bytes, read from the beginning on. `slopes`: of all trees so far."""
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
+        self.data, self.at, self.slopes = data, 0, 0
 
     def _next(self, size: int) -> bytes:
         if self.at + size > len(self.data):

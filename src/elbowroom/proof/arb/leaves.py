@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from elbowroom.claim.tree import EMPTY, STEPS, Leaf, Split, Tree
+from elbowroom.claim.tree import EMPTY, STEPS, USUAL, Leaf, Split, Tree
 from elbowroom.proof.arb.balls import Balls, flint, float_below, largest
 from elbowroom.proof.arb.bounds import Bounds, Cut
 
@@ -25,7 +25,8 @@ def tree_below(
             found.append(math.inf)
             continue
         places = zip(tree.neurons.tolist(), tree.slopes[number].tolist())
-        cut = Cut(leaf.path, {(node, entry): arb(slope) / STEPS for (node, entry), slope in places})
+        given = {(node, entry): arb(slope) / STEPS for (node, entry), slope in places if slope != USUAL}
+        cut = Cut(leaf.path, given)
         if tree.again:
             bounds = Bounds(root.net, root.layers, region, root.hints, cut, tree.sharpened)
         else:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elbowroom.claim.tree import STEPS, Leaf, Tree
+from elbowroom.claim.tree import STEPS, USUAL, Leaf, Tree
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.relaxed import Planes
 from elbowroom.proof.kernel.rounding import ETA, gamma
@@ -31,10 +31,12 @@ class Splits(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Slopes of lower lines of a ReLU: `entry` (flat), `u`, and `slope`, `c x u`, in [0, 1]."""
+    """Slopes of lower lines of a ReLU: `entry` (flat), `u`, and `slope`, `c x u`, in [0, 1]; which there are, `c x u`:
+    other lines stay as they are."""
 
     entry: Tensor
     slope: Tensor
+    given: Tensor
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,11 @@ class Cuts:
         )
         nodes = torch.tensor(node, dtype=torch.long)
         splits = {i: Splits(*(t[nodes == i].to(device) for t in found)) for i in nodes.unique().tolist()}
-        slopes, chosen = {}, tree.slopes[list(numbers)].double() / STEPS
+        slopes, stored = {}, tree.slopes[list(numbers)]
         for i in tree.neurons[:, 0].unique().tolist():
             here = tree.neurons[:, 0] == i
-            slopes[i] = Slopes(tree.neurons[here, 1].to(device), chosen[:, here].to(device))
+            own = stored[:, here].to(device)
+            slopes[i] = Slopes(tree.neurons[here, 1].to(device), own.double() / STEPS, own != USUAL)
         return Cuts(len(leaves), max(len(leaf.path) for leaf in leaves), splits, slopes)
 
     def clamped(self, i: int, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -84,13 +87,13 @@ class Cuts:
         """
         if i not in self.slopes:
             return planes
-        entry, slope = self.slopes[i]
+        entry, slope, given = self.slopes[i]
         (term,) = planes.terms
-        unstable = (low < 0).flatten(1)[:, entry] & (high > 0).flatten(1)[:, entry]
+        tilted = given & (low < 0).flatten(1)[:, entry] & (high > 0).flatten(1)[:, entry]
 
         def put(t: Tensor, new: Tensor | float) -> Tensor:
             flat = t.flatten(1).clone()
-            flat[:, entry] = torch.where(unstable, new, flat[:, entry])
+            flat[:, entry] = torch.where(tilted, new, flat[:, entry])
             return flat.reshape(t.shape)
 
         return Planes((term._replace(lower=put(term.lower, slope)),), put(planes.lower, 0.0), planes.upper)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.claim.specification import Specification
-from elbowroom.claim.tree import Tree
+from elbowroom.claim.tree import STEPS, USUAL, Tree
 from elbowroom.network.graph import Network
 from elbowroom.search.branching.carry import Carrier
 from elbowroom.search.branching.choose import Choice, choose
@@ -171,7 +171,7 @@ class Search:
             rows.append(row[open_])
         problem, row = torch.cat(problems), torch.cat(rows)
         input_ = problem // self.groups
-        return Leaves.whole(problem, input_, row, self._usual_slopes()[input_])
+        return Leaves.whole(problem, input_, row, self.usual_slopes(input_))
 
     def planted(self, work: Leaves, start: Sequence[Mapping[int, Tree]]) -> Leaves:
         """The leaves of trees in place of the leaves that nothing has split yet, where there are trees."""
@@ -182,21 +182,20 @@ class Search:
             if tree is None or tree.n_leaves > self.limits.leaves:
                 whole.append(k)
                 continue
-            self.forest.trees[problem], leaves = planted(tree, self.neurons, problem, input_, row, work.slope[k])
+            self.forest.trees[problem], leaves = planted(tree, self.neurons, problem, input_, row, work.slope.device)
             self.count[problem] = len(leaves)
             parts.append(leaves)
         leaves = with_own_boxes(self.roots, joined(parts))
+        leaves = leaves.with_(slope=torch.where(leaves.slope == USUAL, self.usual_slopes(leaves.root), leaves.slope))
         return joined([leaves, work.take(torch.tensor(whole, dtype=torch.long, device=work.problem.device))])
 
-    def _usual_slopes(self) -> Tensor:
-        """Those of the plain lines, `b x u`."""
-        parts = []
+    def usual_slopes(self, root: Tensor) -> Tensor:
+        """Those of the plain lines on some roots, `m x u`."""
+        parts = [root.new_zeros(len(root), 0, dtype=torch.bool)]
         for i in self.neurons.first:
             j = self.net.nodes[i].inputs[0]
-            parts.append((self.roots.upper[j] > -self.roots.lower[j]).flatten(1))
-        device = self.least.device
-        usual = torch.cat(parts, 1) if parts else torch.zeros(len(self.roots), 0, device=device)
-        return usual.to(torch.uint8) * 15
+            parts.append((self.roots.upper[j][root] > -self.roots.lower[j][root]).flatten(1))
+        return torch.cat(parts, 1).to(torch.uint8) * STEPS
 
     # --- rounds
 
@@ -229,6 +228,9 @@ class Search:
 
     def _finish(self, climbed: Climbed, done: Tensor) -> None:
         climbed = climbed.take(done)
+        if self.halves_first:  # a proof has the usual slopes of each box by itself
+            usual = self.usual_slopes(climbed.leaves.root)
+            climbed.used = climbed.used & (climbed.leaves.slope != usual)
         bound = torch.where(climbed.empty, torch.inf, climbed.bound)
         self.least.scatter_reduce_(0, climbed.leaves.problem, bound, "amin")
         self.forest.finish(climbed)
@@ -326,7 +328,11 @@ class Search:
     def grown(self, leaves: Leaves, choice: Choice, root: Tensor | None = None) -> Leaves:
         """The sides of leaves, with the best rows of their groups. `root`: where they have own boxes, `2 l`."""
         sides = self.forest.split(leaves, choice)
-        return self._best_rows(sides if root is None else sides.with_(root=root))
+        if root is not None:
+            sides = sides.with_(root=root)
+        if self.halves_first:
+            sides = sides.with_(slope=self.usual_slopes(sides.root))
+        return self._best_rows(sides)
 
     def _best_rows(self, leaves: Leaves) -> Leaves:
         """Of groups with several rows, the one with the best bound."""

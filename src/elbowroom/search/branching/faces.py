@@ -31,6 +31,7 @@ _LOOKS = 4  # at a slab, each time a thinner one, in one turn
 _LEAST_SHARE = 0.25  # of a feature's half-width: what a face of less extent is moved by
 _SLAB = 0.15  # of the leaves that there may be: for a slab
 _FEWEST = 8  # leaves of a slab, at least
+_HAIR = 1e-5  # of the width: what lies as near as that to a box is in it
 _NEAREST = 16  # counterexamples of a slab that are remembered
 _ROOM = 0.85  # of the leaves there were: what the whole box, proved anew, must take for more to be worth trying
 
@@ -190,10 +191,12 @@ class Faces:
         """How far faces may go at most before a known counterexample is in the box, `m`; infinite where none is."""
         lower, upper = self._corners(index, self.found.theta[index])
         x, found = self.placed.x, torch.full_like(lower[:, 0], torch.inf)
+        # Many lie on a side of the box, which is rounded anew when the other one moves.
+        hair = _HAIR * (upper - lower)
         n = x.shape[1]
         for k, (i, at) in enumerate(zip(index.tolist(), face.tolist())):
             points, j = self.known[i], at % n
-            outside = (points < lower[k]) | (points > upper[k])
+            outside = (points < lower[k] - hair[k]) | (points > upper[k] + hair[k])
             outside[:, j] = False
             moved = points[:, j] - x[i, j]
             away = moved.abs() if self.pairs else moved if at >= n else -moved

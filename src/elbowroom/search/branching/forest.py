@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from elbowroom.claim.tree import EMPTY, Tree
+from elbowroom.claim.tree import EMPTY, USUAL, Tree
 from elbowroom.search.branching.choose import Choice
 from elbowroom.search.branching.climb import Climbed
 from elbowroom.search.branching.leaves import Leaves
@@ -51,7 +51,7 @@ class Growing:
         leaves = [self.finished[at] for at in order if self.children[at] < 0]
         used = np.stack([leaf[3] for leaf in leaves])
         listed = used.any(0)
-        slopes = np.where(used, np.stack([leaf[2] for leaf in leaves]), 0)[:, listed]
+        slopes = np.where(used, np.stack([leaf[2] for leaf in leaves]), USUAL)[:, listed]
         return Tree(
             node=torch.tensor([self.node[at] for at in order]),
             entry=torch.tensor([self.entry[at] if self.children[at] >= 0 else self.finished[at][0] for at in order]),

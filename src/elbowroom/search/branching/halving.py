@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from elbowroom.search.branching.engine import Search
 
 _NARROW = 4  # roundings of the centre
+_GRAIN = 8  # of a radius: boxes are cut at a multiple of such a part, a number of few digits, which packs well
 
 
 def halve(search: Search, leaves: Leaves, bounds: Tensor) -> tuple[Leaves, Tensor]:
@@ -52,7 +53,16 @@ def _across(search: Search, leaves: Leaves) -> tuple[Tensor, Tensor]:
     # Where no feature has a share, as where bounds overflowed: the widest.
     share = torch.where((share * divisible).amax(1, keepdim=True) > 0, share, radius)
     most, across = torch.where(divisible, share, -1.0).max(1)
-    return torch.where(most >= 0, across, -1), center.gather(1, across[:, None]).squeeze(1)
+    middle, wide = (t.gather(1, across[:, None]).squeeze(1) for t in (center, radius))
+    return torch.where(most >= 0, across, -1), _short(middle, wide)
+
+
+def _short(middle: Tensor, radius: Tensor) -> Tensor:
+    """Numbers of few digits near the middles of intervals, `m`, and inside of them. A grain is a power of 2: what is
+    rounded to a multiple of it is exact, or as it was where middles are too coarse for it."""
+    grain = torch.ldexp(torch.full_like(radius, 1 / _GRAIN), torch.frexp(radius).exponent - 1)
+    short = (middle / grain).round() * grain
+    return torch.where((short - middle).abs() < radius / 2, short, middle)  # not where anything overflowed
 
 
 def _halves(roots: Roots, root: Tensor, across: Tensor, cut: Tensor) -> Roots:

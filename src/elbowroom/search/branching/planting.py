@@ -6,19 +6,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elbowroom.claim.tree import EMPTY, Tree
+from elbowroom.claim.tree import EMPTY, USUAL, Tree
 from elbowroom.search.branching.forest import Growing
 from elbowroom.search.branching.leaves import Leaves
 from elbowroom.search.branching.roots import Neurons, Roots
 from elbowroom.search.regions.input_set import InputSet
 
 
-def planted(tree: Tree, neurons: Neurons, problem: int, root: int, row: int, slope: Tensor) -> tuple[Growing, Leaves]:
-    """The tree, ready to grow, and its leaves, all of which are open again.
-
-    `root`: the set of inputs. `row`: for leaves that were empty. `slope`: `u`, for neurons of which the tree says
-    nothing.
-    """
+def planted(
+    tree: Tree, neurons: Neurons, problem: int, root: int, row: int, device: torch.device
+) -> tuple[Growing, Leaves]:
+    """The tree, ready to grow, and its leaves, all of which are open again; slopes of which the tree says nothing are
+    `USUAL`. `root`: the set of inputs. `row`: for leaves that were empty."""
     growing, places = _regrown(tree)
     found = list(tree.leaves())
     longest = max((len(leaf.path) for leaf in found), default=0)
@@ -33,8 +32,7 @@ def planted(tree: Tree, neurons: Neurons, problem: int, root: int, row: int, slo
             node[k, :depth], entry[k, :depth], value[k, :depth] = nodes, entries, values
             sign[k, :depth] = np.where(high, 1.0, -1.0)
             multiplier[k, :depth] = stored[leaf.first : leaf.first + depth]
-    device = slope.device
-    slopes = slope.repeat(len(found), 1)
+    slopes = torch.full((len(found), neurons.count), USUAL, dtype=torch.uint8, device=device)
     if len(tree.neurons):
         first = torch.tensor([neurons.first[i] for i in tree.neurons[:, 0].tolist()])
         slopes[:, (first + tree.neurons[:, 1]).to(device)] = tree.slopes.to(device)

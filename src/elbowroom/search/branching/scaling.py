@@ -27,7 +27,7 @@ _USED = 0.6  # of the leaves that there may be: what a factor is chosen for
 _STARTS, _STEPS = 8, 30  # of the attack
 _NUMBERS = 1 << 15  # in all points that go downhill at once from several starts
 _ATTACKS, _NEAR = 14, 1.02  # factors that are attacked, and how close they come to each other
-_SHARE_OF_TIME = 0.5  # that is left: for one factor
+_SHARE_OF_TIME, _OF_ATTACKS = 0.5, 0.25  # that is left: for one factor, and for attacks
 _LIMIT = 64.0  # no factor beyond
 
 # From the numbers of some inputs, `m`, and their factors, `m` in float64, to their regions.
@@ -128,9 +128,10 @@ class _Scaling:
         found = self.found
         every = torch.arange(len(found.factor), device=self.device)
         held, factor = torch.ones_like(found.factor), torch.full_like(found.factor, 2.0)
+        until = time.monotonic() + _OF_ATTACKS * self.limits.seconds
         for _ in range(_ATTACKS):
             sets = self.at(every, factor[every])
-            if not sets.is_box or not len(every):
+            if not sets.is_box or not len(every) or time.monotonic() > until:
                 return
             points, broken = self._descend(sets, every)
             for k, point in zip(every[broken].tolist(), points[broken]):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from elbowroom.claim.tree import Tree
+from elbowroom.claim.tree import USUAL, Tree
 
 
 def beside(feature: int, value: float, low: Mapping[int, Tree], high: Mapping[int, Tree]) -> dict[int, Tree]:
@@ -24,7 +24,6 @@ def joined(feature: int, value: float, low: Tree, high: Tree) -> Tree:
         value=torch.cat([torch.tensor([value], dtype=torch.float64), low.value, high.value]),
         multipliers=torch.cat([_one_deeper(low), _one_deeper(high)]),
         neurons=neurons,
-        # No leaf of a tree uses the slope of a neuron that its tree does not list: any will do.
         slopes=torch.cat([_spread(low, neurons), _spread(high, neurons)]),
     )
 
@@ -40,7 +39,7 @@ def _one_deeper(tree: Tree) -> Tensor:
 
 def _spread(tree: Tree, neurons: Tensor) -> Tensor:
     """The slopes of a tree, `l x u`, in the order of more neurons, `u x 2`, its own among them."""
-    slopes = torch.zeros(tree.n_leaves, len(neurons), dtype=torch.uint8)
+    slopes = torch.full((tree.n_leaves, len(neurons)), USUAL, dtype=torch.uint8)
     if len(tree.neurons):
         same = (neurons[:, None] == tree.neurons).all(2)  # each of the tree's own is in one place
         slopes[:, same.int().argmax(0)] = tree.slopes
