@@ -5,8 +5,9 @@
     then, packed by zlib: the number of trees, and of each its group, `m` (nodes), `p` (multipliers), `u` (neurons),
     `again` plus twice `sharpened`, and the multipliers' power of 2; node (int32), entries of splits, then rows of
     leaves (int32); the number of values, each value that splits have (float64) and, split by split, which one it is
-    (int32); multipliers (float16), neurons (int32); which leaves have slopes of their own (a byte each), and of these
-    the slopes (a byte each; those of one neuron together, since most leaves share them).
+    (int32); multipliers (float16); neurons (int32: nodes, then how far each entry is from the one before); which leaves
+    have slopes of their own (a byte each), and of these the slopes (a byte each; those of one neuron together, since
+    most leaves share them).
 
 All numbers little end first; arrays by the place of the byte, all first bytes first, which packs better. Bytes of zero
 may follow, so that a file may keep whole words.
@@ -91,12 +92,13 @@ def _packed(group: int, tree: Tree) -> bytes:
     halves = (tree.multipliers / 2.0**power).half().numpy()
     shape = (len(tree.node), len(tree.multipliers), len(tree.neurons))
     split, own = (tree.node >= 0).numpy(), (tree.slopes != USUAL).any(1)
-    entry = tree.entry.numpy().astype("<i4")
+    entry, neurons = tree.entry.numpy().astype("<i4"), tree.neurons.numpy().astype("<i4")
+    steps = np.diff(neurons[:, 1], prepend=0)
     values, which = _distinct(tree.value.numpy()[split])
     return _TREE.pack(group, *shape, tree.again + 2 * tree.sharpened, power) + b"".join([
         _by_place(tree.node.numpy().astype("<i4")), _by_place(entry[split]), _by_place(entry[~split]),
         struct.pack("<I", len(values)), _by_place(values.astype("<f8")), _by_place(which.astype("<i4")),
-        _by_place(halves.astype("<f2")), _by_place(tree.neurons.flatten().numpy().astype("<i4")),
+        _by_place(halves.astype("<f2")), _by_place(neurons[:, 0]), _by_place(steps.astype("<i4")),
         own.numpy().astype(np.uint8).tobytes(), tree.slopes[own].numpy().T.tobytes(),
     ])  # fmt: skip
 
@@ -126,7 +128,7 @@ def _unpacked(raw: _Reader) -> tuple[int, Tree]:
     entry[split], entry[~split] = raw.array("<i4", m - leaves).long(), raw.array("<i4", leaves).long()
     value[split] = _chosen(raw, m - leaves)
     multipliers = raw.array("<f2", p).double() * 2.0**power
-    neurons = raw.array("<i4", 2 * u).long().reshape(u, 2)
+    neurons = torch.stack([raw.array("<i4", u).long(), raw.array("<i4", u).long().cumsum(0)], 1)
     own = raw.array("|u1", leaves)
     if bool((own > 1).any()):
         raise InputError("the trees of splits are damaged: a leaf has slopes or has none")

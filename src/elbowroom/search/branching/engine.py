@@ -362,7 +362,9 @@ class Search:
         places = self.neurons.places(self.net, torch.device("cpu"))
         for problem, tree in self.forest.trees.items():
             if not bool(failed[problem]):
-                trees[problem // self.groups][problem % self.groups] = tree.stored(places, self.roots.sharpened)
+                trees[problem // self.groups][problem % self.groups] = tree.stored(
+                    places, self.roots.sharpened, self.halves_first
+                )
         for problem in failed.nonzero().squeeze(1).tolist():
             mine = self.pool.take(self.pool.problem == problem)
             left[problem // self.groups][problem % self.groups] = mine

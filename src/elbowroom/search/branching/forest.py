@@ -44,14 +44,16 @@ class Growing:
                 stack += [self.children[at] + 1, self.children[at]]
         return found
 
-    def stored(self, places: torch.Tensor, sharpened: int) -> Tree:
+    def stored(self, places: torch.Tensor, sharpened: int, usual: bool) -> Tree:
         """The tree, all of whose leaves are finished. `places`: nodes and entries of the ReLUs, `u x 2`;
-        `sharpened`: as the bounds of hidden nodes were."""
+        `sharpened`: as the bounds of hidden nodes were; `usual`: whether slopes that are not of a leaf's own must be
+        the usual ones, or count for nothing."""
         order = self.order()
         leaves = [self.finished[at] for at in order if self.children[at] < 0]
         used = np.stack([leaf[3] for leaf in leaves])
         listed = used.any(0)
-        slopes = np.where(used, np.stack([leaf[2] for leaf in leaves]), USUAL)[:, listed]
+        used, slopes = used[:, listed], np.stack([leaf[2] for leaf in leaves])[:, listed]
+        slopes = np.where(used, slopes, USUAL) if usual else _repeated(slopes, used)
         return Tree(
             node=torch.tensor([self.node[at] for at in order]),
             entry=torch.tensor([self.entry[at] if self.children[at] >= 0 else self.finished[at][0] for at in order]),
@@ -61,6 +63,12 @@ class Growing:
             slopes=torch.from_numpy(slopes.astype(np.uint8)),
             sharpened=sharpened,
         )
+
+
+def _repeated(slopes: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """Slopes, `l x u`, those that are not used as in the leaf before: nothing is packed better."""
+    last = np.maximum.accumulate(np.where(used, np.arange(len(used))[:, None], 0))
+    return np.take_along_axis(slopes, last, 0)
 
 
 class Forest:
