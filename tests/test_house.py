@@ -253,6 +253,7 @@ OPTIONAL = (
     "ray",
     "rich",
     "sklearn",
+    "triton",
     "typer",
 )
 NEEDS = {"commands": "typer", "__main__": "typer", "demo": "rich"}

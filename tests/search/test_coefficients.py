@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from elbowroom.claim.specification import linear_specification
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
-from elbowroom.search.bounds import linear, propagate, walk
+from elbowroom.search.bounds import dense, linear, propagate, walk
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.bounds.propagate import Propagation
 from elbowroom.search.regions.input_set import InputSet
@@ -25,7 +25,10 @@ METHODS = ("quadratic", "combined", "adaptive")
 @contextmanager
 def patched(**values: Any) -> Iterator[None]:
     """Settings of the rows, for a while."""
-    homes = {"plan": linear, "_NEARLY_ALL": walk, "_FEW": propagate, "_MOST_ACTIVE": propagate, "_reads_slowly": walk}
+    homes = {
+        "plan": linear, "_NEARLY_ALL": walk, "_FEW": propagate, "_MOST_ACTIVE": propagate, "_reads_slowly": walk,
+        "_pays": dense,
+    }  # fmt: skip
     before = {name: getattr(homes[name], name) for name in values}
     try:
         for name, value in values.items():
@@ -42,13 +45,20 @@ def over_whole_nodes() -> Any:
 
 def over_what_they_reach() -> Any:
     """However large the windows, and however many entries are active."""
-    return patched(_NEARLY_ALL=torch.inf, _FEW=1, _MOST_ACTIVE=1.0, _reads_slowly=lambda a: True)
+    return patched(_NEARLY_ALL=torch.inf, _FEW=1, _MOST_ACTIVE=1.0)
+
+
+def as_on_a_gpu() -> Any:
+    """The same, in other ways: convolutions as matrices, and the last product with the radius in it."""
+    return patched(
+        _NEARLY_ALL=torch.inf, _FEW=1, _MOST_ACTIVE=1.0, _reads_slowly=lambda a: True, _pays=lambda like: True
+    )
 
 
 def compare(net: Network, inputs: InputSet, method: str, skip: bool) -> None:
     found, gradients = [], []
     rows = normal(np.random.default_rng(0), len(inputs.center), 3, net.n_outputs)
-    for mode in (over_whole_nodes, over_what_they_reach):
+    for mode in (over_whole_nodes, over_what_they_reach, as_on_a_gpu):
         radius = inputs.radius.clone().requires_grad_()
         with mode():
             sets = InputSet(inputs.center, radius, inputs.p, inputs.basis)
@@ -59,10 +69,11 @@ def compare(net: Network, inputs: InputSet, method: str, skip: bool) -> None:
                 gradients.append(torch.autograd.grad((margins * weight).sum(), radius, retain_graph=True)[0])
                 gradients.append(torch.autograd.grad(margins[:, 0].sum(), radius)[0])
             found.append([*bounds.lower, *bounds.upper, margins])
-    both = [*zip(*found), *zip(gradients[:2], gradients[2:])]
-    for a, b in both:
-        a, b = a.detach(), b.detach()
-        torch.testing.assert_close(b, a, rtol=1e-9, atol=1e-9 * float(a[a.isfinite()].abs().max().clamp(1e-300, 1e300)))
+    for expected, *others in (*zip(*found), *zip(gradients[:2], gradients[2:4], gradients[4:])):
+        a = expected.detach()
+        near = 1e-9 * float(a[a.isfinite()].abs().max().clamp(1e-300, 1e300))
+        for b in others:
+            torch.testing.assert_close(b.detach(), a, rtol=1e-9, atol=near)
 
 
 @cases(3)

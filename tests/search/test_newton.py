@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from elbowroom.search.regions import newton
-from elbowroom.search.regions.newton import Replays, solved, solved_at_once
+from elbowroom.claim.space import space_of
+from elbowroom.machine import recorder
+from elbowroom.machine.recorder import Rounds
+from elbowroom.network.graph import Network
+from elbowroom.network.operations import Linear
+from elbowroom.search.regions.box import Box
+from elbowroom.search.regions.newton import solved, solved_at_once
 from elbowroom.search.regions.subproblem import largest_widths
 
 
@@ -63,20 +69,20 @@ def sizes(theta: Tensor, cap: Tensor, weight: Tensor) -> Tensor:
 @pytest.mark.parametrize("odd", ["", "duplicate rows", "nearly duplicate rows", "zero rows", "fixed entries"])
 @pytest.mark.parametrize("per", [1, 2])
 def test_the_same_answers(odd: str, per: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newton, "Recorder", Stand)
+    monkeypatch.setattr(recorder, "Recorder", Stand)
     monkeypatch.setattr(Stand, "made", 0)
-    replays = Replays(torch.device("cpu"))
+    rounds = Rounds(torch.device("cpu"))
     for seed, batch in enumerate((6, 6, 2, 1, 5)):  # fewer than were recorded for are filled up
         a, b, cap, weight = program(seed, batch, 7, 30, per, odd)
-        expected, found = largest_widths(a, b, cap, weight), largest_widths(a, b, cap, weight, None, replays)
+        expected, found = largest_widths(a, b, cap, weight), largest_widths(a, b, cap, weight, None, rounds)
         spent = (a @ found[..., None]).squeeze(-1)
         assert bool((found >= 0).all() and (found <= cap).all() and (spent <= b * (1 + 1e-9)).all())
         torch.testing.assert_close(sizes(found, cap, weight), sizes(expected, cap, weight), rtol=0, atol=3e-4)
     assert Stand.made == 1
     a, b, cap, weight = program(9, 8, 7, 30, per, odd)  # more, and other shapes, are recorded anew
-    assert largest_widths(a, b, cap, weight, None, replays).shape == cap.shape and Stand.made == 2
+    assert largest_widths(a, b, cap, weight, None, rounds).shape == cap.shape and Stand.made == 2
     a, b, cap, weight = program(9, 8, 3, 30, per, odd)
-    assert largest_widths(a, b, cap, weight, None, replays).shape == cap.shape and Stand.made == 3
+    assert largest_widths(a, b, cap, weight, None, rounds).shape == cap.shape and Stand.made == 3
 
 
 def test_what_cannot_be_recorded_is_done_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,14 +90,31 @@ def test_what_cannot_be_recorded_is_done_as_usual(monkeypatch: pytest.MonkeyPatc
         def record(self, work: Any) -> Any:
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(newton, "Recorder", Broken)
+    monkeypatch.setattr(recorder, "Recorder", Broken)
     given = program(0, 3, 5, 12, 1, "")
-    replays = Replays(torch.device("cpu"))
+    rounds = Rounds(torch.device("cpu"))
     for _ in range(2):
-        assert torch.equal(largest_widths(*given, replays=replays), largest_widths(*given))
-    monkeypatch.setattr(newton, "Recorder", Stand)
-    monkeypatch.setattr(newton, "_LARGE", 100)
-    assert torch.equal(largest_widths(*given, replays=Replays(torch.device("cpu"))), largest_widths(*given))
+        assert torch.equal(largest_widths(*given, rounds=rounds), largest_widths(*given))
+    monkeypatch.setattr(recorder, "Recorder", Stand)
+    monkeypatch.setattr(recorder, "_LARGE", 100)
+    assert torch.equal(largest_widths(*given, rounds=Rounds(torch.device("cpu"))), largest_widths(*given))
+
+
+def test_prices_at_edges_of_the_domain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "Recorder", Stand)
+    monkeypatch.setattr(Stand, "made", 0)
+    rounds = Rounds(torch.device("cpu"))
+    net = Network.chain((30,), [Linear(torch.ones(2, 30))])
+    for seed, batch in enumerate((4, 3, 4)):
+        rng = np.random.default_rng(seed)
+        x, theta = (torch.from_numpy(rng.uniform(0.0, 1.0, size=(batch, 30))) for _ in range(2))
+        placed = Box().place(x, space_of(net, x, (0.0, 1.0), None, None, None), (30,), torch.float64)
+        a, margins = (torch.from_numpy(rng.uniform(size=s)) for s in ((batch, 5, 60), (batch, 5)))
+        theta = 0.3 * torch.minimum(theta, placed.caps)
+        expected, found = (placed.program(a, margins, theta, 0, r) for r in (None, rounds))
+        for one, other in zip(dataclasses.astuple(expected)[:5], dataclasses.astuple(found)[:5]):
+            torch.testing.assert_close(other, one)
+    assert rounds.has("prices") and Stand.made == 1
 
 
 def test_systems_solved_at_once() -> None:
@@ -108,9 +131,9 @@ def test_systems_solved_at_once() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("per", [1, 2])
 def test_on_a_gpu(per: int) -> None:
-    replays = Replays(torch.device("cuda"))
+    rounds = Rounds(torch.device("cuda"))
     for seed, batch in enumerate((6, 6, 2)):
         a, b, cap, weight = (t.cuda() for t in program(seed, batch, 7, 30, per, ""))
-        expected, found = largest_widths(a, b, cap, weight), largest_widths(a, b, cap, weight, None, replays)
+        expected, found = largest_widths(a, b, cap, weight), largest_widths(a, b, cap, weight, None, rounds)
         torch.testing.assert_close(sizes(found, cap, weight), sizes(expected, cap, weight), rtol=0, atol=3e-4)
-    assert replays.recorded
+    assert rounds.has("newton")

@@ -91,6 +91,7 @@ class Search:
     scale: Tensor | None = None
     smallest: bool = False
     passes: Kept = field(default_factory=Kept, repr=False)
+    volume: Volume = field(default_factory=Volume, repr=False)  # one for all batches: its steps are recorded, too
 
     def place(self, inputs: Inputs, cap: Tensor, dtype: torch.dtype) -> Placed:
         """The shape around the inputs, with these caps, `b x n`."""
@@ -100,7 +101,7 @@ class Search:
     def objective(self, inputs: Inputs) -> Objective:
         """What makes regions around these inputs good. Widths are measured in what the uniform one grows in."""
         if not self.smallest:
-            return Volume()
+            return self.volume
         scale = self._direction(self.place(inputs, torch.ones_like(inputs.x), torch.float64)).amax(0)
         return Smallest(torch.where(scale > 0, scale, 1.0))
 

@@ -28,7 +28,7 @@ from elbowroom.proof.kernel.total import Total
 # Errors a deployed network adds of its own: (node number, sizes of the inputs, size of the output) -> `b x *shape`.
 Noise = Callable[[int, list[Tensor], Tensor], Tensor]
 _WIDE = 1 << 13  # features, from where on rows over them are not written out
-_ROWS = {"cpu": 1 << 18, "cuda": 1 << 25}  # numbers in flight per chunk of rows: on a CPU, what the cache holds
+_ROWS = {"cpu": 1 << 18, "cuda": 1 << 26}  # numbers in flight per chunk of rows: on a CPU, what the cache holds
 _FEWEST, _LONG = 16, 1 << 22  # rows at a time, if these are no more numbers
 _GRAPH = {"cpu": 1, "cuda": 8}  # parts of a chunk of rows, where autograd keeps all that is computed
 
@@ -232,32 +232,36 @@ class StrictBounds:
     def _linear(self, i: int, wanted: Tensor) -> tuple[Tensor, Tensor]:
         """Bounds of node i by carrying the rows of the identity, and of its negative, back to the input.
 
-        `wanted`: `b x size`, of which entries; infinite elsewhere (nearly: inputs are taken in groups).
+        `wanted`: `b x size`, of which entries; infinite elsewhere, but for a few: inputs that want about as many go
+        together, and whoever wants fewer gets others of its entries as well.
         """
         node, batch = self.net.nodes[i], len(self.lower[0])
         below, above = self.lower[0].new_full((2, batch, node.size), -torch.inf)
         widest = max(n.size for n in self.net.nodes[self._entry if self._entry < i else 0 : i + 1])
         step = max(1, min(_FEWEST, _LONG // (2 * widest)), _ROWS.get(below.device.type, _ROWS["cpu"]) // (2 * widest))
-        per = max(1, step // node.size)
-        for b in range(0, batch, per):
-            chosen = torch.arange(b, min(b + per, batch), device=below.device)
-            for index in wanted[chosen].any(0).nonzero().squeeze(1).split(step):
-                if not len(index):
-                    continue
+        counts, order = wanted.sum(1).sort(descending=True, stable=True)
+        listed, first = counts.tolist(), 0
+        while first < batch and listed[first]:
+            chosen = order[first : first + max(1, step // listed[first])]
+            wanted_first = wanted[chosen].to(torch.uint8).sort(dim=1, descending=True, stable=True).indices
+            for index in wanted_first[:, : listed[first]].split(step, 1):
                 found = self._unit_rows_below(i, index, chosen)
                 below[chosen[:, None], index], above[chosen[:, None], index] = found.chunk(2, dim=1)
                 if self.sharpened and not self._entry:
                     self._improve(i, index, chosen, below, above)
+            first += len(chosen)
         return below.reshape(-1, *node.shape), -above.reshape(-1, *node.shape)
 
     def _improve(self, i: int, index: Tensor, chosen: Tensor, below: Tensor, above: Tensor) -> None:
-        """Raises what is below entries of node i and their negatives, `b x size` each, by slopes of their own."""
+        """Raises what is below entries `index` of node i, `b x r`, and their negatives, `b x size` each, by slopes of
+        their own."""
         if i in self._only_relus:  # of an entry that is surely on one side of zero, nothing more is asked
             open_ = (below[chosen[:, None], index] < 0) & (above[chosen[:, None], index] < 0)
-            index = index[open_.any(0)]
-        if not len(index):
+            index = index[:, open_.any(0)]
+        count = index.shape[1]
+        if not count:
             return
-        for some in index.split(max(1, len(index) // _GRAPH.get(below.device.type, _GRAPH["cpu"]))):
+        for some in index.split(max(1, count // _GRAPH.get(below.device.type, _GRAPH["cpu"])), 1):
             own = OwnSlopes(self.net, (self.lower, self.upper), chosen)
             for _ in range(self.sharpened + 1):
                 with torch.enable_grad():
@@ -267,22 +271,20 @@ class StrictBounds:
                     table[chosen[:, None], some] = torch.maximum(table[chosen[:, None], some], new)
 
     def _unit_rows_below(self, i: int, index: Tensor, chosen: Tensor, own: OwnSlopes | None = None) -> Tensor:
-        """Numbers below the entries `index` (`r`) of node i, then below their negatives: `b x 2 r`."""
-        node, count = self.net.nodes[i], len(index)
+        """Numbers below the entries `index`, `b x r`, of node i, then below their negatives: `b x 2 r`."""
+        node = self.net.nodes[i]
         if type(node.op) is ops.Linear and len(node.shape) == 1:
             # One step down is free: the rows of W are exact.
             rows = node.op.weight[index]
-            bias = rows.new_zeros(count) if node.op.bias is None else node.op.bias[index]
-            value = torch.cat([bias, -bias]).expand(len(chosen), -1)
+            bias = rows.new_zeros(index.shape) if node.op.bias is None else node.op.bias[index]
+            value = torch.cat([bias, -bias], 1)
             error = self._added[i][chosen[:, None], index].repeat(1, 2)
             below = node.inputs[0]
         else:
-            rows = torch.zeros(count, node.size, dtype=torch.float64, device=chosen.device)
-            rows[torch.arange(count), index] = 1.0
-            value = error = rows.new_zeros(len(chosen), 2 * count)
+            rows = self.lower[0].new_zeros(*index.shape, node.size).scatter_(2, index[..., None], 1.0)
+            value = error = rows.new_zeros(len(index), 2 * index.shape[1])
             below = i
-        rows = torch.cat([rows, -rows]).expand(len(chosen), -1, -1)
-        return self.rows_below(below, rows, chosen, value, error, own=own)
+        return self.rows_below(below, torch.cat([rows, -rows], 1), chosen, value, error, own=own)
 
     def rows_below(
         self,

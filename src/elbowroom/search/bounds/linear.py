@@ -28,7 +28,8 @@ from torch.autograd.function import once_differentiable
 
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.coefficients import Coefficients, Columns, Geometry, Patch, Places, collected, part_of
+from elbowroom.search.bounds.coefficients import Coefficients, Columns, Geometry, Patch, Places
+from elbowroom.search.bounds.fused import collected, rows_of
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.sizes import Sizes, numbers_of
@@ -166,9 +167,10 @@ class _Job:
     _kept: _Jacobian | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        # Only what their terms belong to is read from the planes here; their numbers come through autograd.
+        # What they are differentiated by comes through autograd; what is read here are their numbers.
         inputs = {i: self.net.nodes[i].inputs for i in self.relaxed}
         self._terms = {i: [(inputs[i][t.input], t.source) for t in self.planes[i].terms] for i in self.relaxed}
+        self._lines = {i: self.planes[i].gaps if self.parallel else self.planes[i].pairs for i in self.relaxed}
         self.planes = {}
         node = self.net.nodes[self.node]
         listed = self.rows if self.rows is not None else self.chosen
@@ -219,7 +221,7 @@ class _Job:
 
     def _walk(self, tensors: Sequence[Tensor], part: slice | Tensor, trace: bool) -> Walk:
         active = {i: self._active_in(i, part) for i in self.active}
-        planes = relaxations(self.net, self._terms, tensors[1:], active, self.parallel, part)
+        planes = relaxations(self._terms, self._lines, active, part)
         inputs = self.inputs.take(part, tensors[0][part])
         return Walk(self.net, self.plan, inputs, planes, self.parallel, trace, self.entry)
 
@@ -247,14 +249,14 @@ class _Job:
         node = self.net.nodes[self.node]
         row = MAPS.get(type(node.op)) if len(node.shape) == 1 else None
         matrix = None if row is None else row.matrix(node.op)
-        sign = torch.where(index < node.size, 1.0, -1.0).to(self.inputs.radius.dtype)[..., None]
-        index = index % node.size
         if matrix is not None:
             below = node.inputs[0]
             columns = None if walk is None else walk.columns(below)
             if columns is None:
-                return {below: matrix[index] * sign}
-            return {below: Columns(part_of(matrix, index, columns) * sign, columns)}
+                return {below: rows_of(matrix, index, signed=True)}
+            return {below: Columns(rows_of(matrix, index, columns, signed=True), columns)}
+        sign = torch.where(index < node.size, 1.0, -1.0).to(self.inputs.radius.dtype)[..., None]
+        index = index % node.size
         at = self.plan[self.node]
         if at is not None:
             return self._unit_windows(index, sign, at)

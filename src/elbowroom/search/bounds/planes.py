@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -36,6 +37,46 @@ class Planes:
     terms: tuple[Term, ...]
     lower: Tensor
     upper: Tensor
+
+    @cached_property
+    def pairs(self) -> Lines:
+        """Upper slopes and how far the lower ones are from them, by term, and the same of the ends."""
+        pairs = [*((t.upper_slope, t.lower_slope) for t in self.terms), (self.upper, self.lower)]
+        with torch.no_grad():
+            return Lines([t.detach() for upper, lower in pairs for t in (upper, lower - upper)])
+
+    @cached_property
+    def gaps(self) -> Lines:
+        """Of parallel planes, slopes by term and half of the gap."""
+        with torch.no_grad():
+            return Lines([*(t.lower_slope.detach() for t in self.terms), (self.upper - self.lower).detach() / 2])
+
+
+class Lines:
+    """What rows meet at a node, constants to autograd: `every`, `b x *shape` each."""
+
+    def __init__(self, every: Sequence[Tensor]) -> None:
+        self.every = list(every)
+
+    @cached_property
+    def flat(self) -> Tensor:
+        """All of them, `b x l x size`."""
+        return torch.stack([t.flatten(1) for t in self.every], 1)
+
+    @cached_property
+    def channels_last(self) -> Tensor:
+        """The same, of images, with channels last."""
+        stacked = torch.stack(self.every, 1).flatten(3)
+        return stacked.transpose(2, 3).flatten(2)
+
+    def take(self, part: slice | Tensor) -> Lines:
+        """Those of some inputs of the batch."""
+        if isinstance(part, slice) and part.start in (None, 0) and (part.stop is None or part.stop >= len(self)):
+            return self
+        return Lines([t[part] for t in self.every])
+
+    def __len__(self) -> int:
+        return len(self.every[0])
 
 
 class Relaxed:

@@ -120,15 +120,17 @@ class Passes:
     # --- recording
 
     def _run(self, key: tuple[str, bool], work: Pass, given: list[Tensor]) -> list[Tensor]:
-        kind, count = self._kinds.setdefault(key, _Kind()), len(given[0])
+        kind, count, failed = self._kinds.setdefault(key, _Kind()), len(given[0]), False
         if kind.steady and kind.failures < _FAILURES and not self.given_up:
             found = self._replayed(kind, self._size(kind, count), work, given)
             if found is not None:
                 return [t[:count].clone() for t in found]
+            failed = True
             self._stable.forget(given[2])  # what was seen there was seen with rows left out
         before = dict(self._seen)
         found = self._recorder.warm(lambda: work(Noted(self._seen), *given))
-        kind.steady = bool(before) and all(self._seen[key] <= room_for(n) for key, n in before.items())
+        # After one that was too small it is known how large the next must be.
+        kind.steady = failed or (bool(before) and all(self._seen[key] <= room_for(n) for key, n in before.items()))
         if self._bytes(self._seen) > self._limit:
             self._give_up()
         return found

@@ -28,15 +28,15 @@ class Rectifier(Relaxed):
     ) -> Planes:
         (l,), (u,), (z,) = lowers, uppers, values
         with torch.no_grad():
-            bent = (l < 0) & (u > 0)
-            stable = ((l + u) / 2 > 0).to(l.dtype)
-            lower_slope = torch.where(bent, (u > -l).to(l.dtype), stable)
+            bent, middle = (l < 0) & (u > 0), (l + u) / 2
+            # That of the function, where it is straight; else the lower line's: the one that leaves less beneath it.
+            mostly = (middle > 0).to(l.dtype)
+            # Of what is not a number nothing is known: it must not look like an inactive neuron.
+            flat = torch.where(middle.isnan(), middle, 0.0)
         at = z.clamp_min(0)
-        chord = torch.where(bent, ratio(u, u - l, stable), stable)
-        lower_slope = chord if parallel else lower_slope
+        chord = torch.where(bent, ratio(u, u - l, mostly), mostly)
+        lower_slope = chord if parallel else mostly
         # The lower line meets the function in zero, the chord at the ends; elsewhere both lie on it.
         lower, upper = lower_slope * z - at, chord * z - at
-        # Of what is not a number nothing is known: it must not look like an inactive neuron.
-        flat = torch.where(l.isnan() | u.isnan(), torch.nan, torch.zeros_like(l))
         upper = torch.where(bent, torch.maximum(-chord * l, u - chord * u) + upper, flat)
         return Planes((Term(0, lower_slope, chord),), torch.where(bent, lower, flat), upper)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -21,17 +21,16 @@ from elbowroom.search.bounds.coefficients import (
     Places,
     cleaned,
     columns_of,
-    cut,
-    dotted,
     embedded,
     like,
     numbers,
     own_windows,
-    part_of,
     total,
-    whole,
 )  # fmt: skip
+from elbowroom.search.bounds.dense import adjoint_at, linear_at
+from elbowroom.search.bounds.fused import attained, lines_at, past_lines, past_planes, rows_of, support, whole
 from elbowroom.search.bounds.maps import MAPS, map_of
+from elbowroom.search.bounds.planes import Lines
 from elbowroom.search.bounds.relaxations import TABLE
 from elbowroom.search.bounds.wide import Entry, Through
 from elbowroom.search.regions.input_set import InputSet
@@ -41,19 +40,18 @@ _NEARLY_ALL = 0.7  # of the places of a node: windows so large bring nothing
 
 
 class Term(NamedTuple):
-    """A term of a relaxation: the node it reads, its `source` there, its slope (parallel), or lower and upper one."""
+    """A term of a relaxation: the node it reads, and its `source` there."""
 
     node: int
     source: Tensor | None
-    slopes: list[Tensor]
 
 
 class Relaxation(NamedTuple):
-    """The planes of a node: terms, and half-gap (parallel), or lower and upper intercept. `active`: the entries that
-    are not zero throughout, `b x m`, filled up with -1; None where rows are not cut to them."""
+    """The planes of a node: terms, and lines, `Planes.gaps` (parallel) or `pairs`. `active`: the entries that are not
+    zero throughout, `b x m`, filled up with -1; None where rows are not cut to them."""
 
     terms: list[Term]
-    ends: list[Tensor]
+    lines: Lines
     active: Tensor | None
 
 
@@ -114,7 +112,7 @@ class Steps:
             reached = row.reach(node.op, c.at, node.shape, shapes)
             if reached is not None:
                 clean = c.clean and reached == c.at
-                for j, part in zip(node.inputs, row.adjoint_at(node.op, c, node.shape, shapes)):
+                for j, part in zip(node.inputs, adjoint_at(node, c, shapes)):
                     self.give(j, Patch(part, c.place, reached, clean), coefficients)
                 return
         a = whole(c, node.shape)
@@ -127,7 +125,7 @@ class Steps:
 
     def matrix(self, i: int, weight: Tensor, index: Tensor | None, columns: Tensor | None) -> Tensor:
         """Of the matrix of node i, what rows over entries `index` have to do with `columns`."""
-        return part_of(weight, index, columns)
+        return rows_of(weight, index, columns)
 
     def give(self, j: int, c: Coefficients, coefficients: dict[int, Coefficients]) -> None:
         """Coefficients arrive at node j, and add up there."""
@@ -149,15 +147,13 @@ class Walk(Steps):
         self.trace: dict[int, Coefficients] | None = {} if trace else None
         self.place: Places | None = None  # where rows over windows began
         self._matrices: dict[int, tuple[Tensor | None, Tensor | None, Tensor]] = {}
-        # Where the coefficients are: slopes by term, then ends; of a pair, the upper one and how far the lower is
-        # from it.
-        self.lines: dict[int, list[Tensor]] = {}
+        self.lines: dict[int, list[Tensor]] = {}  # where the coefficients are, if they were looked up
 
     def matrix(self, i: int, weight: Tensor, index: Tensor | None, columns: Tensor | None) -> Tensor:
         # Rows go down some at a time, all with the same part of the matrix.
         known = self._matrices.get(i)
         if known is None or known[0] is not index or known[1] is not columns:
-            known = self._matrices[i] = index, columns, part_of(weight, index, columns)
+            known = self._matrices[i] = index, columns, rows_of(weight, index, columns)
         return known[2]
 
     def columns(self, j: int) -> Tensor | None:
@@ -165,15 +161,13 @@ class Walk(Steps):
         return None if known is None or any(term.source is not None for term in known.terms) else known.active
 
     def _lines(self, i: int, c: Coefficients) -> list[Tensor]:
-        """The planes of node i where the coefficients are."""
-        terms, ends, _ = self.relaxed[i]
-        every = [t for pair in (*(term.slopes for term in terms), ends) for t in _upper_and_step(pair)]
-        # All of them in one go, where they have to be looked up.
-        if isinstance(c, Patch):
-            return list(cut(torch.cat(every, 1), c).chunk(len(every), -1))
-        if isinstance(c, Columns):
-            return [t[:, None] for t in columns_of(torch.stack(every, 1), c.index).unbind(1)]
-        return [cut(t, c) for t in every]
+        """The lines of node i where the coefficients are."""
+        lines = self.lines.pop(i, None)
+        if lines is None:
+            lines = lines_at(c, self.relaxed[i].lines)
+            if self.trace is not None:
+                self.lines[i] = lines
+        return lines
 
     def down(self, coefficients: dict[int, Coefficients]) -> Tensor:
         """The rows' lower bounds, `b x r`. Coefficients: of all inputs of the chunk, or `1 x ...` for all the same."""
@@ -195,20 +189,11 @@ class Walk(Steps):
                 c = whole(c, self.net.nodes[i].shape)
             elif active is not None and isinstance(c, Tensor):
                 c = _cut_to(c, active)
-            lines, a = self._lines(i, c), numbers(c)
             if self.trace is not None:
-                self.trace[i], self.lines[i] = c, lines
-            if self.parallel:
-                sum_ = sum_ - dotted(c, a.abs(), lines[-1])
-            else:
-                positive = a.clamp_min(0)
-                sum_ = sum_ + dotted(c, a, lines[-2]) + dotted(c, positive, lines[-1])
-            for t, term in enumerate(terms):
-                if self.parallel:
-                    below = a * lines[t]
-                else:
-                    upper, step = lines[2 * t : 2 * t + 2]
-                    below = torch.addcmul(a * upper, positive, step)
+                self.trace[i] = c
+            parts, added = past_lines(c, self.relaxed[i].lines, self.parallel, partial(self._lines, i, c))
+            sum_ = sum_ + added
+            for term, below in zip(terms, parts):
                 if term.source is not None:
                     below = _scattered(below, term.source, self.net.nodes[term.node].shape)
                 self.give(term.node, like(c, below), coefficients)
@@ -225,7 +210,7 @@ class Walk(Steps):
         a, radius = numbers(c), self.inputs.radius
         if len(a) != len(radius) or a.shape[1] < a.shape[2]:  # a matrix for each input must be less than its rows
             return None
-        scaled = part_of(weight, c.index if isinstance(c, Columns) else None, None) * radius[:, None]
+        scaled = rows_of(weight, c.index if isinstance(c, Columns) else None, None, radius)
         found: Tensor = torch.linalg.vector_norm(a @ scaled, ord=1, dim=-1)
         return found
 
@@ -235,9 +220,8 @@ class Walk(Steps):
             self.trace[i] = c
         if i and self.entry is not None:
             return self.entry.support(c, self.inputs)
-        if isinstance(c, Patch):
-            radius = self.lines[0] = [cut(self.inputs.radius, c)]
-            return dotted(c, c.a.abs(), radius[0])
+        if isinstance(c, Patch) or (self.inputs.is_box and _reads_slowly(numbers(c))):
+            return support(c, self.inputs.radius)
         return self.inputs.support(whole(c, self.net.nodes[0].shape).flatten(2), self.parallel)
 
     # --- derivatives
@@ -249,16 +233,18 @@ class Walk(Steps):
         assert self.trace is not None
         first = 0 if 0 in self.trace or self.entry is None else self.entry.node
         start = self.trace[first]
+        at: Coefficients
+        by_radius: Coefficients | Through
         if first and self.entry is not None:
-            by_radius: Coefficients | Through = Through(self.entry, start)
-            at: Coefficients = self.entry.attained(start, self.inputs)
-        elif isinstance(start, Patch):
-            by_radius = replace(start, a=start.a.abs().neg_())
-            at = replace(start, a=torch.copysign(self.lines[0][0], start.a).neg_(), clean=True)
+            by_radius = Through(self.entry, start)
+            at = self.entry.attained(start, self.inputs)
+        elif isinstance(start, Patch) or (self.inputs.is_box and _reads_slowly(numbers(start))):
+            start = start if isinstance(start, Patch) else whole(start, self.net.nodes[0].shape)
+            at, by_radius = (like(start, t) for t in attained(start, self.inputs.radius))
         else:
             flat = whole(start, self.net.nodes[0].shape).flatten(2)
-            attained, by = self.inputs.support_gradient(flat, self.parallel)
-            by_radius, at = by.neg_(), attained.neg_().reshape(*attained.shape[:2], *self.net.nodes[0].shape)
+            point, by = self.inputs.support_gradient(flat, self.parallel)
+            by_radius, at = by.neg_(), point.neg_().reshape(*point.shape[:2], *self.net.nodes[0].shape)
         # g[i]: the derivative of each row's bound by its coefficients over node i.
         g = {first: at}
         found: dict[int, list[Coefficients]] = {}
@@ -289,12 +275,12 @@ class Walk(Steps):
                 else:
                     parts.append(own_windows(whole(below, shape), self.place, reached))
             patch = Patch(parts[0], self.place, at, False)
-            return replace(patch, a=row.linear_at(node.op, parts, patch, node.shape))
+            return replace(patch, a=linear_at(node, parts, patch, shapes))
         weight = row.matrix(node.op)
         if weight is not None and len(node.shape) == 1:
             below, index = g[node.inputs[0]], self._columns_above(i)
             columns = below.index if isinstance(below, Columns) else None
-            found = numbers(below) @ part_of(weight, index, columns).mT
+            found = numbers(below) @ rows_of(weight, index, columns).mT
             return found if index is None else Columns(torch.where(index[:, None] >= 0, found, 0.0), index)
         read = [whole(g[j], shape) for j, shape in zip(node.inputs, shapes)]
         pushed = row.linear(node.op, *(t.flatten(0, 1) for t in read))
@@ -314,25 +300,10 @@ class Walk(Steps):
     def _past_planes(self, i: int, g: dict[int, Coefficients]) -> tuple[Coefficients, list[Coefficients]]:
         """Past a relaxed node: g there, and the derivatives of the rows by its planes."""
         assert self.trace is not None
-        c, lines, node = self.trace[i], self.lines[i], self.net.nodes[i]
-        a = numbers(c)
-        by: list[Tensor] = []
-        if self.parallel:
-            here, by_ends = -torch.copysign(lines[-1], a), [-a.abs()]
-        else:
-            above, by_lower_end = (a > 0).to(a.dtype), a.clamp_min(0)
-            here, by_ends = torch.addcmul(lines[-2], above, lines[-1]), [by_lower_end, a]
-        for t, term in enumerate(self.relaxed[i].terms):
-            below = self._below(g[term.node], c, term, node.shape)
-            by_slope = below * a
-            if self.parallel:
-                by += [by_slope]
-                here = torch.addcmul(here, below, lines[t])
-            else:
-                upper, step = lines[2 * t : 2 * t + 2]
-                by += [by_slope * above, by_slope]
-                here = torch.addcmul(here, below, torch.addcmul(upper, above, step))
-        return like(c, here), [like(c, t) for t in (*by, *by_ends)]
+        c, shape = self.trace[i], self.net.nodes[i].shape
+        below = [self._below(g[term.node], c, term, shape) for term in self.relaxed[i].terms]
+        here, by = past_planes(c, below, self.relaxed[i].lines, self.parallel, partial(self._lines, i, c))
+        return like(c, here), [like(c, t) for t in by]
 
     def _below(self, g: Coefficients, c: Coefficients, term: Term, shape: Shape) -> Tensor:
         """The derivative by coefficients over the node that a term reads, where the coefficients `c` above it are."""
@@ -350,27 +321,17 @@ class Walk(Steps):
 
 
 def relaxations(
-    net: Network,
     terms: dict[int, list[tuple[int, Tensor | None]]],
-    tensors: Sequence[Tensor],
+    lines: dict[int, Lines],
     active: dict[int, Tensor],
-    parallel: bool,
     part: slice | Tensor,
 ) -> dict[int, Relaxation]:
-    """Planes by node from their numbers, in the order of `linear._parameters`, of a part of the batch, whose entries
-    `active` count."""
-    rest = (t[part] for t in tensors)
-    sides = 1 if parallel else 2
+    """Planes by node, of a part of the batch, whose entries `active` count."""
     found = {}
     for i, known in terms.items():
-        own = [Term(j, None if s is None else s[part], list(islice(rest, sides))) for j, s in known]
-        found[i] = Relaxation(own, list(islice(rest, sides)), active.get(i))
+        own = [Term(j, None if s is None else s[part]) for j, s in known]
+        found[i] = Relaxation(own, lines[i].take(part), active.get(i))
     return found
-
-
-def _upper_and_step(pair: list[Tensor]) -> list[Tensor]:
-    """From lower and upper to upper and lower minus upper; a single one stays."""
-    return pair if len(pair) == 1 else [pair[1], pair[0] - pair[1]]
 
 
 def _reads_slowly(a: Tensor) -> bool:

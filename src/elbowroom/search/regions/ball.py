@@ -11,6 +11,7 @@ from torch import Tensor
 
 from elbowroom.claim.stated import is_norm
 from elbowroom.errors import InputError
+from elbowroom.machine.recorder import Rounds
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.box import PlacedBox
 from elbowroom.search.regions.l1 import PlacedL1
@@ -39,7 +40,7 @@ class PlacedBall(PlacedL1):
             return super().respond(objective, a, margins, theta, step)
         return objective.respond(self, a, margins, theta, step)
 
-    def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Program:
+    def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int, rounds: Rounds | None = None) -> Program:
         # A margin spends ||c * eps||_q on the region. To the power q, and with v_k = (eps_k / theta_k)^q, it is the
         # box's problem: sum_k share_k v_k <= (budget / spent)^q, where share_k is what feature k spends of the power
         # at theta. The derivatives, smoothed to another power or not, say what it spends of that one. (In float64,

@@ -17,6 +17,7 @@ from torch import Tensor
 from elbowroom.claim.directions import coordinates
 from elbowroom.claim.space import Space
 from elbowroom.claim.stated import Stated
+from elbowroom.machine.recorder import Rounds
 from elbowroom.machine.torch_modes import recordable
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.objective import Objective
@@ -126,10 +127,11 @@ class Placed:
 
     # --- the sub-problem, and points
 
-    def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Program:
+    def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int, rounds: Rounds | None = None) -> Program:
         """What is asked for under margins linearised at `theta`, with derivatives of `sharpness(step)`.
 
         `a`: `b x g x s`, minus the derivatives of the margins by the sides, not negative; `margins`: `b x g`.
+        `rounds`: where what is done again and again is recorded.
         """
         budget = margins + (a * self.sides(theta)[:, None]).sum(-1)
         return Program(a, budget, self.caps, self.importance)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from elbowroom.arguments.tensors import tensor_of
 from elbowroom.claim.space import Space
 from elbowroom.claim.stated import Stated
 from elbowroom.errors import InputError
+from elbowroom.machine.recorder import Rounds
 from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.subproblem import Program
@@ -84,16 +87,16 @@ class PlacedBox(Placed):
         near = torch.minimum(self.below, self.above)  # beyond which one side stays behind
         return torch.minimum(torch.maximum(widths, 2 * widths - near), self.caps)
 
-    def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Program:
+    def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int, rounds: Rounds | None = None) -> Program:
         if not self.cut:
-            return super().program(a, margins, theta, step)
+            return super().program(a, margins, theta, step, rounds)
         budget = margins + (a * self.sides(theta)[:, None]).sum(-1)
         down, up = a.chunk(2, -1)
         near = torch.where(self.free, torch.minimum(self.below, self.above), 0.0)
         far_price = torch.where((self.below < self.above)[:, None], up, down)
         # Per feature one of two regimes: both sides moving, or one side at its edge and only the other moving.
         # A few rounds of prices choose the regime; given it the problem is convex and solved exactly.
-        beyond = _beyond_the_near_edge(down + up, far_price, budget, near, self.caps, self.importance)
+        beyond = _beyond_the_near_edge(down + up, far_price, budget, near, self.caps, self.importance, rounds)
         both = torch.where(beyond, 0.0, 1.0)[:, None]
         cost = torch.where(beyond[:, None], far_price, down + up)
         fixed = (torch.where(beyond, near, 0.0)[:, None] * (down + up)).sum(-1)
@@ -119,40 +122,52 @@ class PlacedBox(Placed):
 
 
 def _beyond_the_near_edge(
-    both: Tensor, far: Tensor, budget: Tensor, near: Tensor, caps: Tensor, importance: Tensor
-) -> Tensor:
-    """Which features should reach past their nearer edge: `b x n` booleans."""
+    both: Tensor, far: Tensor, budget: Tensor, near: Tensor, caps: Tensor, importance: Tensor,
+    rounds: Rounds | None = None,
+) -> Tensor:  # fmt: skip
+    """Which features should reach past their nearer edge: `b x n` booleans. `rounds`: where they are recorded."""
     budget = budget.clamp_min(torch.finfo(budget.dtype).tiny)
     weight = importance.sum(1, keepdim=True)
     price = weight / budget / both.shape[1]  # lambda, b x g
-    rounds, every = _PRICE_ROUNDS, (both, far, near, caps, importance)
+    count, every = _PRICE_ROUNDS, (both, far, near, caps, importance)
     if both.shape[2] >= _MANY:  # prices of a sample are nearly those of all
         part = tuple(t[..., ::_EVERY] for t in every)
-        price, _ = _settled(rounds, price, budget * part[-1].sum(1, keepdim=True) / weight, *part)
-        rounds = _LAST_ROUNDS
-    return _settled(rounds, price, budget, *every)[1]
+        fixed = budget * part[-1].sum(1, keepdim=True) / weight, *part
+        state = price, torch.zeros_like(part[2], dtype=torch.bool)
+        for _ in range(count):
+            state = _settled(fixed, state)
+        price, count = state[0], _LAST_ROUNDS
+    fixed, state = (budget, *every), (price, torch.zeros_like(near, dtype=torch.bool))
+    after = (
+        None
+        if rounds is None
+        else rounds.after("prices", lambda held: partial(_settled, held), fixed, state, count, _AT_ONCE)
+    )
+    if after is not None:
+        return after[1]
+    for _ in range(count):
+        state = _settled(fixed, state)
+    return state[1]
 
 
-def _settled(
-    rounds: int, price: Tensor, budget: Tensor, both: Tensor, far: Tensor, near: Tensor, caps: Tensor,
-    importance: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Prices of the rows, `b x g`, after some rounds, and which features then reach past their nearer edge, `b x n`."""
-    beyond = torch.zeros_like(near, dtype=torch.bool)
-    for _ in range(rounds):
-        p_both, p_far = (torch.bmm(price[:, None], t).squeeze(1).clamp_min(1e-30) for t in (both, far))
-        inner = torch.minimum(near, importance / p_both)
-        outer = torch.minimum(torch.maximum(importance / p_far - near, near), caps)
-        gain_inner = importance * (2 * inner).clamp_min(1e-30).log() - p_both * inner
-        gain_outer = importance * (near + outer).clamp_min(1e-30).log() - p_both * near - p_far * (outer - near)
-        beyond = (gain_outer >= gain_inner) & (caps > near)
-        spent = torch.bmm(both, torch.where(beyond, near, inner)[..., None]).squeeze(-1)
-        spent = spent + torch.bmm(far, torch.where(beyond, outer - near, 0.0)[..., None]).squeeze(-1)
-        price = price * (spent / budget).clamp(0.2, 5.0)
-    return price, beyond
+def _settled(fixed: Sequence[Tensor], state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Prices of the rows, `b x g`, after one more round, and which features then reach past their nearer edge, `b x
+    n`. `fixed`: budgets, prices of both sides and of the farther one, nearer edges, caps, weights."""
+    budget, both, far, near, caps, importance = fixed
+    price = state[0]
+    p_both, p_far = (torch.bmm(price[:, None], t).squeeze(1).clamp_min(1e-30) for t in (both, far))
+    inner = torch.minimum(near, importance / p_both)
+    outer = torch.minimum(torch.maximum(importance / p_far - near, near), caps)
+    gain_inner = importance * (2 * inner).clamp_min(1e-30).log() - p_both * inner
+    gain_outer = importance * (near + outer).clamp_min(1e-30).log() - p_both * near - p_far * (outer - near)
+    beyond = (gain_outer >= gain_inner) & (caps > near)
+    spent = torch.bmm(both, torch.where(beyond, near, inner)[..., None]).squeeze(-1)
+    spent = spent + torch.bmm(far, torch.where(beyond, outer - near, 0.0)[..., None]).squeeze(-1)
+    return price * (spent / budget).clamp(0.2, 5.0), beyond
 
 
 _PRICE_ROUNDS, _LAST_ROUNDS = 30, 4
+_AT_ONCE = 5  # rounds of a recording
 _MANY, _EVERY = 1 << 14, 17  # features, from where on prices are settled on a sample first; one of how many is in it
 
 
@@ -185,7 +200,7 @@ class PlacedAsymmetricBox(PlacedBox):
         up = torch.minimum(2 * widths - down, above)
         return torch.cat([torch.minimum(2 * widths - up, below), up], 1)
 
-    def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Program:
+    def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int, rounds: Rounds | None = None) -> Program:
         return Program(a, margins + (a * theta[:, None]).sum(-1), self.caps, self.importance)
 
 

@@ -1,22 +1,19 @@
-"""Newton steps of the sub-problem, see `subproblem`; on a GPU some at a time, recorded and replayed."""
+"""Newton steps of the sub-problem, see `subproblem`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from elbowroom.machine.recorder import Recorder, fill
-
 GAP = 1e-4  # per unit of weight: the mean log width is this close to the best
 _KEEP = 0.95  # the share of the way to the nearest bound a step may go
 _RIDGES = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)  # added to a diagonal of ones until it factors
 _FIRM = 1e-10  # the same where nobody looks whether it does, and the least pivot beside it
-_AT_ONCE = 4  # steps of a recording
-_LARGE = 1 << 28  # bytes of the rows: more keep a GPU busy without this
+AT_ONCE = 4  # steps of a recording
 
 
 class State(NamedTuple):
@@ -119,8 +116,8 @@ class Newton:
         d_y = mu / slack - s.y + s.y / slack * along
         d_low = on * mu / s.theta - s.z_low - s.z_low / s.theta * step
         d_high = on * mu / room - s.z_high + s.z_high / room * step
-        primal = torch.minimum(_limit(s.theta, step), torch.minimum(_limit(room, -step), _limit(slack, -along)))
-        dual = torch.minimum(_limit(s.y, d_y), torch.minimum(_limit(s.z_low, d_low), _limit(s.z_high, d_high)))
+        primal = _limit((s.theta, -step), (room, step), (slack, along))
+        dual = _limit((s.y, -d_y), (s.z_low, -d_low), (s.z_high, -d_high))
         # Past convergence rounding takes over, so whoever is done stays where it is.
         primal, dual = torch.where(s.done, 0.0, primal), torch.where(s.done, 0.0, dual)
         pace = torch.where(torch.minimum(primal, dual) < 0.5, 0.5, 0.1)
@@ -130,55 +127,15 @@ class Newton:
         )  # fmt: skip
 
 
-class Replays:
-    """Steps that are recorded on a GPU, for as many inputs as were asked for first; fewer are filled up."""
+def steps(fixed: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], State]:
+    """Steps of the problem whose `tensors` are given, for `Rounds`: nothing is looked at."""
+    problem = Newton(*fixed)
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._recorder: Recorder | None = None
-        self._held: list[Tensor] = []
-        self._replay: Callable[[], None] | None = None
-        self._given_up = False
+    def step(state: Sequence[Tensor]) -> State:
+        judged, forces = problem.judged(State(*state))
+        return problem.moved(judged, forces, solved_at_once)
 
-    @property
-    def recorded(self) -> bool:
-        return self._replay is not None
-
-    def solved(self, problem: Newton, state: State, most: int) -> Tensor | None:
-        """`theta`, `B x d`, after at most so many steps; None where they are better taken as usual."""
-        given, batch = [*problem.tensors, *state], len(state.theta)
-        if self._given_up or problem.a.numel() * problem.a.element_size() > _LARGE:
-            return None
-        if self._replay is None or any(h.shape[1:] != t.shape[1:] or len(h) < batch for h, t in zip(self._held, given)):
-            self._held = [t.clone() for t in given]
-            try:
-                self._replay = self._record()
-            except RuntimeError:  # also where memory ran out, of which less is taken as usual
-                self._given_up, self._replay, self._held = True, None, []
-                return None
-        fill(self._held, given)
-        for _ in range(-(-most // _AT_ONCE)):
-            self._replay()
-            if bool(self._held[-1].all()):
-                break
-        return self._held[5][:batch].clone()
-
-    def _record(self) -> Callable[[], None]:
-        if self._recorder is None:
-            self._recorder = Recorder(self._device)
-        places = self._held[5:]
-
-        def work() -> list[Tensor]:
-            problem, state = Newton(*self._held[:5]), State(*places)
-            for _ in range(_AT_ONCE):
-                state, forces = problem.judged(state)
-                state = problem.moved(state, forces, solved_at_once)
-            for place, t in zip(places, state):
-                place.copy_(t)
-            return []
-
-        self._recorder.warm(work)
-        return self._recorder.record(work)[1]
+    return step
 
 
 def _times(matrix: Tensor, vector: Tensor) -> Tensor:
@@ -219,15 +176,17 @@ def solved_at_once(matrix: Tensor, right: Tensor) -> Tensor:
     matrix = torch.where(lost[:, None, None], eye, matrix) + _FIRM * eye
     rows = torch.cat([matrix, (right * scale)[..., None]], 2)
     for k in range(size):
-        row = rows[:, k] / rows[:, k, k].clamp_min(_FIRM)[:, None]
-        rows = torch.where(eye[k, :, None] > 0, row[:, None], rows - rows[:, :, k, None] * row[:, None])
+        row = rows[:, k] / rows[:, k, k, None].clamp_min(_FIRM)
+        # Of every row its share of this one; of this one itself all but one.
+        rows = torch.addcmul(rows, (rows[:, :, k] - eye[k])[..., None], row[:, None], value=-1)
     return torch.where(lost[:, None], 0.0, rows[..., -1] * scale)
 
 
-def _limit(value: Tensor, step: Tensor) -> Tensor:
-    """The largest share of `step`, at most 1, that keeps `value` positive: `B x 1`."""
-    ratio = torch.where(step < 0, -value / torch.where(step < 0, step, -1.0), torch.inf)
-    return (_KEEP * ratio.amin(1, keepdim=True)).clamp_max(1.0)
+def _limit(*pairs: tuple[Tensor, Tensor]) -> Tensor:
+    """The largest share, at most 1, of what is taken from values, (value, taken) each, that leaves all of them
+    positive: `B x 1`."""
+    ratios = [torch.where(taken > 0, value / taken, torch.inf).amin(1, keepdim=True) for value, taken in pairs]
+    return (_KEEP * torch.cat(ratios, 1).amin(1, keepdim=True)).clamp_max(1.0)
 
 
-__all__ = ["GAP", "Newton", "Replays", "solved", "solved_at_once"]
+__all__ = ["AT_ONCE", "GAP", "Newton", "solved", "solved_at_once", "steps"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from elbowroom.search.regions.newton import Replays
+from elbowroom.machine.recorder import Rounds
 from elbowroom.search.regions.subproblem import largest_widths
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Volume:
     """`sum_k importance_k log width_k` over the free features (the paper's objective, weighted)."""
 
     def __init__(self) -> None:
-        self._replays: Replays | None = None  # of the sub-problem's steps, on a GPU
+        self._rounds: Rounds | None = None  # of the sub-problem's steps, on a GPU
 
     def value(self, region: Placed, theta: Tensor) -> Tensor:
         return volume_of(region.widths(theta), region.free, region.importance)
@@ -44,11 +44,11 @@ class Volume:
         return volume_of(widths, free, importance)
 
     def respond(self, region: Placed, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Tensor:
-        program = region.program(a, margins, theta, step)
-        if self._replays is None and program.a.is_cuda:
-            self._replays = Replays(program.a.device)
+        if self._rounds is None and a.is_cuda:
+            self._rounds = Rounds(a.device)
+        program = region.program(a, margins, theta, step, self._rounds)
         own = program.a, program.budget, program.cap, program.weight, program.already
-        found = largest_widths(*own, self._replays)
+        found = largest_widths(*own, self._rounds)
         return program.theta(found)
 
 

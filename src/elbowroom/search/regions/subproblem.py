@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elbowroom.search.regions.newton import GAP, Newton, Replays, solved
+from elbowroom.machine.recorder import Rounds
+from elbowroom.search.regions.newton import AT_ONCE, GAP, Newton, solved, steps
 from elbowroom.search.regions.prices import Prices, widths_by_prices
 
 _MANY = 1 << 14  # entries, from where on prices of the rows are looked for first
@@ -48,12 +49,12 @@ class Program:
 
 
 def largest_widths(
-    a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: Tensor | None = None, replays: Replays | None = None
+    a: Tensor, b: Tensor, cap: Tensor, weight: Tensor, already: Tensor | None = None, rounds: Rounds | None = None
 ) -> Tensor:
     """`a`: `B x g x d` not negative, `b`: `B x g`, `cap`: `B x d` finite, `weight`: `B x n` with d = n or 2n.
 
     `already` c: `B x n`, default zero. Entries with a cap of zero stay zero. Returns theta, `B x d`, strictly feasible
-    where b is positive (a row without budget is treated as having next to none). `replays`: where steps are recorded.
+    where b is positive (a row without budget is treated as having next to none). `rounds`: where steps are recorded.
     """
     dtype = a.dtype
     if a.shape[2] >= _MANY and a.device.type == "cpu":
@@ -89,8 +90,10 @@ def largest_widths(
 
     problem = Newton(a, cap, c, w, on)
     state = problem.start(theta)
-    found = None if replays is None else replays.solved(problem, state, _STEPS)
-    if found is None:
+    after = None if rounds is None else rounds.after("newton", steps, problem.tensors, state, _STEPS, AT_ONCE, True)
+    if after is not None:
+        found = after[0]
+    else:
         for _ in range(_STEPS):
             state, forces = problem.judged(state)
             if bool(state.done.all()):

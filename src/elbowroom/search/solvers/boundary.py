@@ -122,11 +122,8 @@ def to_boundary(
         if known:
             t, value = points.t[:, 0], points.v[:, 0].to(dtype)
         else:
-            t, some = trial[open_], open_.to(device)
-            part, own = (problem, theta) if len(open_) == len(theta) else (problem.take(some), theta[some])
-            value = part.margins(part.region.grow(own, t.to(device, dtype))).to(desk)
-            seen = points.take(open_).with_point(t, value, None if bend is None else bend[open_])
-            points.put(open_, seen)
+            t = trial[open_]
+            value, points = _with_margins(problem, theta, open_, t, points, bend)
         known = False
         good = (value >= 0).all(1)
         moved = good & (t > low[open_])
@@ -156,6 +153,20 @@ def to_boundary(
         trial = torch.minimum(_next(root, low, high, (stuck >= _STUCK) | lost, tolerance), limit)
         aim = root
     return Crossing(low.to(device, dtype), end.to(device, dtype), met.to(device), points.to(device))
+
+
+def _with_margins(
+    problem: Problem, theta: Tensor, at: Tensor, t: Tensor, points: Points, bend: Tensor | None
+) -> tuple[Tensor, Points]:
+    """The margins of the rays `at`, `m`, at factors `t`, and the points with these; see `to_boundary`."""
+    if len(at) == len(theta):
+        value = problem.margins(problem.region.grow(theta, t.to(theta))).to(t.device)
+        return value, points.with_point(t, value, bend)
+    some = at.to(theta.device)
+    part = problem.take(some)
+    value = part.margins(part.region.grow(theta[some], t.to(theta))).to(t.device)
+    points.put(at, points.take(at).with_point(t, value, None if bend is None else bend[at]))
+    return value, points
 
 
 def _desk(theta: Tensor) -> torch.device:

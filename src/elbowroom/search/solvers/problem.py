@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -75,22 +76,29 @@ class Problem:
     objective: Objective = field(default_factory=Volume)
 
     def take(self, chosen: Tensor) -> Problem:
-        """The same problem for some of its inputs; `chosen`: positions."""
+        """The same problem for some of its inputs; `chosen`: positions, in order."""
+        if len(chosen) == len(self):
+            return self
         return replace(self, region=self.region.take(chosen), index=self.index[chosen], at_input=self.at_input[chosen])
+
+    @cached_property
+    def _positions(self) -> Tensor:
+        """`index` where the work is counted."""
+        return self.index.cpu()
 
     def __len__(self) -> int:
         return len(self.index)
 
     def margins(self, theta: Tensor) -> Tensor:
         """Margins, `b x g`; what cannot be computed counts as violated."""
-        self.work.evaluations[self.index.cpu()] += 1
+        self.work.evaluations[self._positions] += 1
         with torch.no_grad():
             found = self.evaluate(self.region.input_set(self.region.sides(theta)), self.index)
         return torch.nan_to_num(found, nan=-torch.inf)
 
     def recorded(self, theta: Tensor) -> Tensor:
         """Margins, `b x g`, differentiable by `theta`; counted as an evaluation with the gradient of one row."""
-        positions = self.index.cpu()
+        positions = self._positions
         self.work.evaluations[positions] += 1
         self.work.gradients[positions] += 1
         self.work.rows[positions] += 1
@@ -115,7 +123,7 @@ class Problem:
         Those of which the region has taken least need not be differentiated: should one bind later on, the next
         linearisation has it. One evaluation and one backward pass serve all.
         """
-        positions = self.index.cpu()
+        positions = self._positions
         self.work.evaluations[positions] += 1
         self.work.gradients[positions] += 1
         sides = self.region.sides(theta).detach().requires_grad_()

@@ -145,10 +145,11 @@ class Ray:
 
     def put(self, index: Tensor, other: Ray, where: Tensor) -> None:
         """Writes the rays of `other`, one per `index`, those that `where` says."""
-        at = index[where]
-        self.points.put(at, other.points.take(where))
+        rows = where.nonzero().squeeze(1)  # once: a device has to be waited for
+        at = index[rows]
+        self.points.put(at, other.points.take(rows))
         for name in ("base", "factor", "size", "met"):
-            getattr(self, name)[at] = getattr(other, name)[where]
+            getattr(self, name)[at] = getattr(other, name)[rows]
 
 
 def _count(linearisations: int) -> str:
