@@ -19,7 +19,7 @@ _UNITS = {"": 1, "b": 1} | {
 }
 _SHARE = 0.5  # of what is free, where nothing is said: others use the machine, too
 _CACHE = 4 << 20  # on a CPU, rows in flight are fastest where they stay in the cache
-_GPU_CHUNK = 4 << 30
+_GPU_CHUNK = 8 << 30
 _BYTES_PER_ENTRY = (
     256  # of a node, per input: its values, bounds and lines in float32 and float64, and what autograd keeps
 )
