@@ -36,7 +36,8 @@ from elbowroom.proof.kernel.relaxed import RELAXED, windows
 from elbowroom.proof.kernel.rows import AFFINE
 
 _ROWS = 6  # rows and inputs tried against each other
-_UNITS, _NUMBERS = 32, 1 << 22  # outputs whose rows are looked at one by one, and numbers in those at most
+_PART = 1 << 18  # numbers that are drawn at a time
+_UNITS, _NUMBERS = 32, 1 << 21  # outputs whose rows are looked at one by one, and numbers in those at most
 _TRIALS = 16  # of windows, per place of the kernel
 _MOST = 1 << 20  # numbers in all trials of windows
 _ENTRIES, _EDGE = 256, 8  # of an activation that are tried: of a vector, or along each of several axes
@@ -57,7 +58,9 @@ def refuse_other_maps(net: Network) -> None:
         return
     with torch.no_grad(), CUDNN_OFF.hold():
         draw = torch.Generator().manual_seed(0)
-        reasons = [f"{node.name}: {why}" for node in net.nodes[1:] for why in _faults(net, node, draw)]
+        # A cast that the proof will ask for, too. It must not be changed.
+        stored = net.cast(torch.float64).nodes[1:]
+        reasons = [f"{node.name}: {why}" for node in stored for why in _faults(net, node, draw)]
     if reasons:
         raise UnsupportedError(
             "the strict check refuses operations whose own maps are not those of the forward pass: "
@@ -68,13 +71,14 @@ def refuse_other_maps(net: Network) -> None:
 
 def _faults(net: Network, node: Node, draw: torch.Generator) -> list[str]:
     shapes = [net.nodes[j].shape for j in node.inputs]
-    stored = node.op.map_tensors(lambda t: t.detach().to("cpu", torch.float64))
+    stored = node.op
     if type(stored) is ops.MaxPool:
         return _pool_faults(stored, node.shape, shapes[0], draw)
     if type(stored) in RELAXED:
         return _line_faults(*_sampled(stored, node.shape), draw)
-    found = _affine_faults(_whole(stored, draw), node.shape, shapes, draw, exact=type(stored) not in _ROUNDING)
-    return found or _affine_faults(stored, node.shape, shapes, draw, exact=False)
+    exact = type(stored) not in _ROUNDING
+    found = _affine_faults(_whole(stored, draw), node.shape, shapes, draw, exact, ours=True)
+    return found or _affine_faults(stored, node.shape, shapes, draw, exact=False, ours=False)
 
 
 # --- affine operations
@@ -82,8 +86,11 @@ def _faults(net: Network, node: Node, draw: torch.Generator) -> list[str]:
 
 def _numbers(draw: torch.Generator, *shape: int) -> Tensor:
     """Whole numbers from 1 to 7 in size, none of them zero."""
-    size = torch.randint(1, 8, shape, generator=draw)
-    return (size * (2 * torch.randint(0, 2, shape, generator=draw) - 1)).double()
+    found = torch.empty(shape, dtype=torch.float64)
+    for part in found.view(-1).split(_PART):  # of a large matrix no second one is written
+        sign = torch.empty_like(part).random_(0, 2, generator=draw).mul_(2).sub_(1)
+        part.random_(1, 8, generator=draw).mul_(sign)
+    return found
 
 
 def _whole(op: Operation, draw: torch.Generator) -> Operation:
@@ -94,7 +101,10 @@ def _whole(op: Operation, draw: torch.Generator) -> Operation:
     return dataclasses.replace(found, var=found.var.abs()) if type(found) is ops.BatchNorm else found
 
 
-def _affine_faults(op: Any, shape: Shape, shapes: Sequence[Shape], draw: torch.Generator, exact: bool) -> list[str]:
+def _affine_faults(
+    op: Any, shape: Shape, shapes: Sequence[Shape], draw: torch.Generator, exact: bool, ours: bool
+) -> list[str]:
+    """`ours`: whether nobody else has the operation's parameters, which then may be written to."""
     row = AFFINE[type(op)]
 
     def same(found: Tensor, right: Tensor, size: Tensor) -> bool:
@@ -132,18 +142,18 @@ def _affine_faults(op: Any, shape: Shape, shapes: Sequence[Shape], draw: torch.G
     parts = row.back(op, units.reshape(-1, *shape), shapes)
     right = sum((t.flatten(1).abs() @ x.flatten(1).abs().T for t, x in zip(parts, xs)), torch.zeros(()).double())
     found = sizes.flatten(1)[:, chosen].T
-    positive = _absolute(op)
+    positive = _absolute(op, ours)
     bound = positive(*(x.abs() for x in xs)) - positive(*map(torch.zeros_like, xs))
     if not same(found, right, right.abs()) or not same(sizes, bound, bound.abs() + offset.reshape(1, *shape)):
         return ["the absolute map is not that of the forward pass"]
     return []
 
 
-def _absolute(op: Any) -> Any:
+def _absolute(op: Any, in_place: bool) -> Any:
     """The operation with absolute parameters, of which every coefficient is a product."""
     if type(op) is ops.Add:
         return ops.Add(tuple(map(abs, op.signs)))
-    return op.map_tensors(lambda t: t.abs())
+    return op.map_tensors(lambda t: t.abs_() if in_place else t.abs())
 
 
 # --- the others

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from elbowroom.network.operations import Shape
 
+_LARGE_IMAGE = 49  # places
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -73,18 +75,15 @@ class Places:
 
     def _look(self, at: Geometry, spatial: Shape) -> Tensor:
         index: Tensor | None = None
-        inside: Tensor | None = None
+        outside = math.prod(spatial)
         for d, n in enumerate(spatial):
             offset = torch.arange(at.shift[d], at.shift[d] + at.size[d], device=self.place.device)
             along = (self.place[..., d] * at.step[d])[..., None] + offset
-            valid = (along >= 0) & (along < n)
-            if index is None or inside is None:
-                index, inside = along, valid
-            else:
-                index = (index[..., None] * n + along[..., None, :]).flatten(2)
-                inside = (inside[..., None] & valid[..., None, :]).flatten(2)
-        assert index is not None and inside is not None
-        return torch.where(inside, index, math.prod(spatial))
+            # What is outside along one axis is so whatever is added along the others.
+            along = torch.where((along >= 0) & (along < n), along * math.prod(spatial[d + 1 :]), outside)
+            index = along if index is None else (index[..., None] + along[..., None, :]).flatten(2)
+        assert index is not None
+        return index.clamp_max_(outside)
 
     def each(self, batch: int) -> Places:
         """The same where every row of a batch of so many counts as an input of its own: `batch s x 1 x dims`."""
@@ -253,12 +252,29 @@ def cleaned(c: Patch, spatial: Shape) -> Tensor:
     return c.a * windows(c.a.new_ones(len(c.place), 1, *spatial), c.place, c.at)
 
 
+def images_of(a: Tensor) -> Tensor:
+    """`b x s x *size x c` as images, `n x c x *size`."""
+    return a.flatten(0, 1).movedim(-1, 1)
+
+
+def laid_out(images: Tensor) -> Tensor:
+    """Images of which the channels come last in memory as a convolution on a CPU takes them best: small ones not so."""
+    as_they_are = images.dim() == 4 and math.prod(images.shape[2:]) >= _LARGE_IMAGE and not images.is_cuda
+    return images if as_they_are else images.contiguous()
+
+
+def channels_last(images: Tensor, lead: Sequence[int]) -> Tensor:
+    """And back."""
+    return images.movedim(1, -1).contiguous().reshape(*lead, *images.shape[2:], images.shape[1])
+
+
 def _each(lead: Sequence[int], size: int, device: torch.device) -> Tensor:
     """Where each row's numbers begin if every row has `size`: `*lead x 1`."""
     return (torch.arange(math.prod(lead), device=device) * size).reshape(*lead, 1)
 
 
 __all__ = [
-    "Coefficients", "Columns", "Geometry", "Patch", "Places", "cleaned", "collected", "columns_of", "cut", "dotted",
-    "embedded", "like", "numbers", "own_windows", "part_of", "total", "whole", "windows",
+    "Coefficients", "Columns", "Geometry", "Patch", "Places", "channels_last", "cleaned", "collected", "columns_of",
+    "cut", "dotted", "embedded", "images_of", "laid_out", "like", "numbers", "own_windows", "part_of", "total", "whole",
+    "windows",
 ]  # fmt: skip

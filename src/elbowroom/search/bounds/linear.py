@@ -53,13 +53,15 @@ def lower_deviation(
     chosen: Tensor | None = None,
     active: dict[int, Tensor] | None = None,
     sizes: Sizes | None = None,
+    signed: bool = False,
 ) -> Tensor:
     """Lower bounds of rows over a node's deviation from its value at the centre.
 
     `rows`: `b x r x size` (or `1 x r x size`) coefficients; None for the node itself, its identity
     followed, with adaptive lines, by minus the identity (`r = 2 size`). `chosen`: only these entries of the node,
     `b x s`, each input's own (-1 at the end of a line for none; what is returned there means nothing); then `r` is `s`,
-    or, every entry followed by its negative, `2 s`. Returns `b x r`. With
+    or, every entry followed by its negative, `2 s`. `signed`: they are numbers of rows of the identity and, past its
+    last, of its negative, and stand for themselves. Returns `b x r`. With
     parallel lines the result is minus the radius, to be added to the rows' centre. `chunk`: bytes for the rows in
     flight; `pool`: where Jacobians may be kept, which are computed again for each gradient where they do not fit.
     `active`: of some relaxed nodes, the entries that are not zero throughout, `b x m`, filled up with -1. `sizes`: how
@@ -68,7 +70,7 @@ def lower_deviation(
     """
     ancestors = net_ancestors(net, node)
     relaxed = [i for i in ancestors if i in planes]
-    if chosen is not None and not parallel:
+    if chosen is not None and not parallel and not signed:
         negative = torch.where(chosen >= 0, chosen + net.nodes[node].size, -1)
         chosen = torch.stack([chosen, negative], 2).flatten(1)
     own = active or {}, sizes or Sizes()

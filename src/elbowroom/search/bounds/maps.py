@@ -20,7 +20,15 @@ from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Node
 from elbowroom.network.operations import Operation, Shape
-from elbowroom.search.bounds.coefficients import Geometry, Patch, cleaned, windows
+from elbowroom.search.bounds.coefficients import (
+    Geometry,
+    Patch,
+    channels_last,
+    cleaned,
+    images_of,
+    laid_out,
+    windows,
+)  # fmt: skip
 
 _LARGE, _PART = 1 << 21, 1 << 18  # numbers of a matrix that the cache does not hold, and of a part that it does
 _CONV = (F.conv1d, F.conv2d, F.conv3d)
@@ -117,25 +125,15 @@ class _Sliding(Map):
         reached = self.reach(op, c.at, shape, shapes)
         assert reached is not None
         local = (shapes[0][0], *reached.size)
-        (found,) = self.adjoint(_unpadded(op), _images(cleaned(c, shape[1:])), [local])
-        return (_channels_last(found, c.a.shape[:2]),)
+        (found,) = self.adjoint(_unpadded(op), images_of(cleaned(c, shape[1:])), [local])
+        return (channels_last(found, c.a.shape[:2]),)
 
     def linear_at(self, op: Any, xs: Sequence[Tensor], c: Patch, shape: Shape) -> Tensor:
-        return _channels_last(self.linear(_unpadded(op), _images(xs[0]).contiguous()), xs[0].shape[:2])
+        return channels_last(self.linear(_unpadded(op), laid_out(images_of(xs[0]))), xs[0].shape[:2])
 
 
 def _unpadded(op: Any) -> Any:
     return op if max(op.padding) == 0 else replace(op, padding=(0,) * len(op.padding))
-
-
-def _images(a: Tensor) -> Tensor:
-    """`b x s x *size x c` as images, `n x c x *size`."""
-    return a.flatten(0, 1).movedim(-1, 1)
-
-
-def _channels_last(images: Tensor, lead: Sequence[int]) -> Tensor:
-    """And back."""
-    return images.movedim(1, -1).contiguous().reshape(*lead, *images.shape[2:], images.shape[1])
 
 
 class _Conv(_Sliding):
@@ -166,7 +164,7 @@ class _Conv(_Sliding):
 
         Along an axis with stride s, input position `s u + r - padding` meets the kernel at `r + s t` only, under
         output `u - t`: for each phase r a convolution with every s-th entry of the kernel. All phases together are one
-        convolution with s times the channels: `n x c x *phases x *places`, to be interleaved.
+        convolution with s times the channels: `n x *phases x c x *places`, to be interleaved.
         """
         dims, (out, into) = len(op.stride), op.weight.shape[:2]
         lengths = [-(-k // s) for k, s in zip(op.weight.shape[2:], op.stride)]
@@ -174,15 +172,15 @@ class _Conv(_Sliding):
         kernel = F.pad(op.weight, ends[::-1])
         kernel = kernel.reshape(out, into, *(n for pair in zip(lengths, op.stride) for n in pair))
         steps, phases = [2 + 2 * d for d in range(dims)], [3 + 2 * d for d in range(dims)]
-        kernel = kernel.flip(steps).permute(1, *phases, 0, *steps).flatten(0, dims)
+        kernel = kernel.flip(steps).permute(*phases, 1, 0, *steps).flatten(0, dims)
         found = _CONV[dims - 1](a, kernel, None, 1, [t - 1 for t in lengths])
-        return found.reshape(len(a), into, *op.stride, *found.shape[2:])
+        return found.reshape(len(a), *op.stride, into, *found.shape[2:])
 
     def _adjoint_by_phases(self, op: Any, a: Tensor, shape: Shape) -> Tensor:
         found, dims = self._by_phases(op, a), len(op.stride)
-        pairs = [axis for d in range(dims) for axis in (2 + dims + d, 2 + d)]
+        pairs = [axis for d in range(dims) for axis in (2 + dims + d, 1 + d)]
         whole = [u * s for u, s in zip(found.shape[2 + dims :], op.stride)]
-        found = found.permute(0, 1, *pairs).reshape(len(a), shape[0], *whole)
+        found = found.permute(0, 1 + dims, *pairs).reshape(len(a), shape[0], *whole)
         # Off with the padding; positions at the end that no window reaches have coefficient zero.
         cuts = [n for have, p, want in zip(found.shape[2:], op.padding, shape[1:]) for n in (want + p - have, -p)]
         return F.pad(found, cuts[::-1])
@@ -191,10 +189,10 @@ class _Conv(_Sliding):
         if op.groups > 1 or max(op.dilation) > 1:
             return super().adjoint_at(op, c, shape, shapes)
         dims = len(op.stride)
-        found = self._by_phases(op, _images(cleaned(c, shape[1:])).contiguous())
-        pairs = [axis for d in range(dims) for axis in (2 + dims + d, 2 + d)]
+        found = self._by_phases(op, laid_out(images_of(cleaned(c, shape[1:]))))
+        pairs = [axis for d in range(dims) for axis in (2 + dims + d, 1 + d)]
         whole = [u * s for u, s in zip(found.shape[2 + dims :], op.stride)]
-        found = found.permute(0, *pairs, 1).reshape(*c.a.shape[:2], *whole, shapes[0][0])
+        found = found.permute(0, *pairs, 1 + dims).reshape(*c.a.shape[:2], *whole, shapes[0][0])
         reached = self.reach(op, c.at, shape, shapes)
         assert reached is not None
         return (found[(slice(None), slice(None), *(slice(n) for n in reached.size))],)

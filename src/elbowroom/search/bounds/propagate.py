@@ -30,6 +30,7 @@ from elbowroom.search.regions.input_set import InputSet, dot
 
 # A bound of one's own: margins, `b x g`, proved on the input set and differentiable by its centre and radius.
 _FEW, _MOST_ACTIVE = 128, 0.8  # entries of a node, and the share of them: from where on cutting rows to them pays
+_MANY = 256  # entries of an image: from where on rows for one end of each, then for the others that are needed, pay
 
 BoundFunction = Callable[[Network, InputSet, Specification], Tensor]
 
@@ -61,6 +62,9 @@ class Propagation:
         self._chunk, self._pool = budget.chunk, Pool(budget.keep)
         self._skips = _only_relus_read(net) if skip_inactive and method.intervals else frozenset()
         self._seen, self._sizes, self._rounds = seen, sizes or Sizes(), sharpened
+        # On a GPU a pass more takes longer than its rows.
+        on_cpu = inputs.center.device.type == "cpu" and not self._sizes.fixed
+        self._one_by_one = on_cpu and not method.parallel and not sharpened
         self._readers = Counter(j for node in net.nodes for j in node.inputs)
         self.values = net.values(inputs.center)
         lower, upper = inputs.hull()
@@ -115,7 +119,10 @@ class Propagation:
             chosen = numbers_of(~known.flatten(1), self._sizes, ("rows", i))
         wanted = self.method.hidden or (self.method.linear and i == len(net.nodes) - 1)
         if target and wanted and not self._tight[i] and (chosen is None or chosen.numel()):
-            linear_low, linear_high = self._linear_bounds(i, chosen)
+            if chosen is not None and len(node.shape) > 1 and chosen.shape[1] >= _MANY and self._one_by_one:
+                linear_low, linear_high = self._nearer_ends(i, chosen, low, high)
+            else:
+                linear_low, linear_high = self._linear_bounds(i, chosen)
             if self.method.intervals:
                 low, high = torch.maximum(low, linear_low), torch.minimum(high, linear_high)
             else:
@@ -190,6 +197,35 @@ class Propagation:
         known = Known(self.net, self.inputs, self.values, self.lower, self.upper, self.planes)
         below, above = sharpened(known, i, open_.flatten(1), self._rounds, self._chunk)
         return torch.maximum(low, below.reshape(low.shape)), torch.minimum(high, above.reshape(high.shape))
+
+    def _nearer_ends(self, i: int, chosen: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Bounds of the `chosen` entries of node i, in an image, infinite for the others. First the end that zero is
+        nearer to; the other one only of entries that may still be on or off. (As of entries whose intervals say it, of
+        those whose first end does nothing more is asked: see `_visit`.)"""
+        size, value = self.net.nodes[i].size, self.values[i].flatten(1)
+        negative = value < 0
+        ends = self._one_end(i, chosen, negative)
+        low, high = torch.maximum(low.flatten(1), value + ends[0]), torch.minimum(high.flatten(1), value - ends[1])
+        asked = _spread(torch.zeros_like(chosen, dtype=value.dtype), chosen, size) == 0
+        others = numbers_of(asked & (low < 0) & (high > 0), self._sizes, ("others", i))
+        if others.numel():
+            more = self._one_end(i, others, ~negative)
+            ends = torch.maximum(ends[0], more[0]), torch.maximum(ends[1], more[1])
+        shape = self.values[i].shape
+        return (value + ends[0]).reshape(shape), (value - ends[1]).reshape(shape)
+
+    def _one_end(self, i: int, chosen: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        """How far below their value at the centre the `chosen` entries of node i are at most, or above it, where
+        `upper`, `b x size`, says so; minus infinity for others: `b x size` each."""
+        size = self.net.nodes[i].size
+        side = upper.gather(1, chosen.clamp_min(0))
+        numbers = torch.where(chosen >= 0, chosen + size * side, -1)
+        found = lower_deviation(
+            self.net, i, None, self.planes, self.inputs, False, self._chunk, self._pool, numbers, self._active,
+            self._sizes, signed=True,
+        )  # fmt: skip
+        below, above = torch.where(side, -torch.inf, found), torch.where(side, found, -torch.inf)
+        return _spread(below, chosen, size), _spread(above, chosen, size)
 
     # --- rows over the outputs
 
