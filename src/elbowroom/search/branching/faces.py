@@ -29,7 +29,7 @@ _WIDER, _NARROWER = 1.5, 0.4  # the next time, after a proof or none
 _BEFORE = 0.8  # how far towards a counterexample
 _LOOKS = 4  # at a slab, each time a thinner one, in one turn
 _LEAST_SHARE = 0.25  # of a feature's half-width: what a face of less extent is moved by
-_SLAB = 0.15  # of the leaves that there may be: for a slab
+_SLAB, _LARGEST_SLAB = 0.15, 600  # of the leaves that there may be, and so many at most: for a slab
 _FEWEST = 8  # leaves of a slab, at least
 _HAIR = 1e-5  # of the width: what lies as near as that to a box is in it
 _NEAREST = 16  # counterexamples of a slab that are remembered
@@ -58,8 +58,8 @@ class Spending:
     memory: int | None
     spent: Tensor
 
-    def limits(self, share: float = 1.0, time_share: float = 0.3) -> Limits:
-        leaves = max(min(_FEWEST, self.leaves), int(share * self.leaves))
+    def limits(self, slab: bool = False, time_share: float = 0.3) -> Limits:
+        leaves = max(min(_FEWEST, self.leaves), min(_LARGEST_SLAB, int(_SLAB * self.leaves))) if slab else self.leaves
         seconds = max(0.0, time_share * (self.deadline - time.monotonic()))
         return Limits(leaves=leaves, seconds=seconds, memory=self.memory)
 
@@ -232,7 +232,7 @@ class Faces:
         owner, high, lower, upper = self._slabs(index, face, goal)
         shape = (-1, *self.placed.shape)
         sets, spec = InputSet.box(lower.reshape(shape), upper.reshape(shape)), self.spec.part(index[owner])
-        out = prove(self.net, sets, spec, self.spending.limits(_SLAB), every=True)
+        out = prove(self.net, sets, spec, self.spending.limits(slab=True), every=True)
         self.spending.note(index[owner], out)
         held = torch.ones_like(goal, dtype=torch.bool)
         held[owner[~out.proved.all(1)]] = False

@@ -1,8 +1,8 @@
 """Splits of the input: boxes of few free features are halved, and bounded anew.
 
 A box is halved for all groups at once: its halves' bounds serve them all. It is halved across the feature that costs
-its worst leaf most, by the derivative of that leaf's bound, hidden bounds included. (Trying every feature gives trees
-that are hardly smaller.)
+its worst leaf most, by the derivative of that leaf's bound, hidden bounds included, and its halves by the same one.
+(Trying every feature gives trees that are hardly smaller.)
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ def halve(search: Search, leaves: Leaves, bounds: Tensor) -> tuple[Leaves, Tenso
     root, box = leaves.root.unique(return_inverse=True)
     order = worst_first(box, bounds)
     worst = order[torch.searchsorted(box[order], torch.arange(len(root), device=root.device))]
-    across, cut = _across(search, leaves.take(worst))
+    across, then = _across(search, leaves.take(worst))
+    cut = _cut(roots, root, across.clamp_min(0))
     found = (across >= 0)[box]
     halves = _halves(roots, root, across.clamp_min(0), cut)
+    halves.across = then.repeat(2)
     first = roots.add(halves)
     leaves, box = leaves.take(found), box[found]
     none = torch.zeros_like(bounds[found])
@@ -43,18 +45,35 @@ def halve(search: Search, leaves: Leaves, bounds: Tensor) -> tuple[Leaves, Tenso
 
 
 def _across(search: Search, leaves: Leaves) -> tuple[Tensor, Tensor]:
-    """Across which feature each leaf's box is to be halved (-1: there is no number between its ends), and where."""
+    """Across which feature each leaf's box is to be halved (-1: there is no number between its ends), and across which
+    its halves are (-1: that is not known yet)."""
     sets = search.roots.sets
     center, radius = (t[leaves.root].flatten(1) for t in (sets.center, sets.radius))
     # Centre and radius are rounded: of a box as narrow as that the halves are no smaller.
     divisible = (radius > _NARROW * torch.finfo(radius.dtype).eps * center.abs()) & (radius > 0)
     divisible &= (center - radius < center) & (center < center + radius)
-    share = (by_set(search, leaves)[1].flatten(1) * radius).abs()
+    across = search.roots.across[leaves.root].clone()
+    then = torch.full_like(across, -1)
+    across[~divisible.gather(1, across.clamp_min(0)[:, None]).squeeze(1)] = -1
+    new = (across < 0).nonzero().squeeze(1)
+    if not len(new):
+        return across, then
+    divisible, radius = divisible[new], radius[new]
+    share = (by_set(search, leaves.take(new))[1].flatten(1) * radius).abs()
     # Where no feature has a share, as where bounds overflowed: the widest.
     share = torch.where((share * divisible).amax(1, keepdim=True) > 0, share, radius)
-    most, across = torch.where(divisible, share, -1.0).max(1)
-    middle, wide = (t.gather(1, across[:, None]).squeeze(1) for t in (center, radius))
-    return torch.where(most >= 0, across, -1), _short(middle, wide)
+    for told in (across, then):
+        most, feature = torch.where(divisible, share, -1.0).max(1)
+        told[new] = torch.where(most >= 0, feature, -1)
+        share = share.scatter(1, feature[:, None], most[:, None] / 2)
+    return across, then
+
+
+def _cut(roots: Roots, root: Tensor, across: Tensor) -> Tensor:
+    """Where boxes are cut, `m`."""
+    sets = roots.sets
+    middle, radius = (t[root].flatten(1).gather(1, across[:, None]).squeeze(1) for t in (sets.center, sets.radius))
+    return _short(middle, radius)
 
 
 def _short(middle: Tensor, radius: Tensor) -> Tensor:

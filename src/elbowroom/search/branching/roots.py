@@ -26,7 +26,8 @@ class Roots:
     `sets`: the sets. `lower[j]`, `upper[j]`: bounds of node j,
     `m x *shape`, for nodes that feed one that is not affine; `values[j]`: of these, of those that are not affine, and
     of the output, at the sets' centres. `size`: the largest magnitude of every output, `m x k`. `sharpened`: how often
-    slopes were improved for these bounds, row by row.
+    slopes were improved for these bounds, row by row. `across`: the feature across which each is to be halved, `m`, -1
+    where that is not known.
     """
 
     def __init__(self, net: Network, sets: InputSet, budget: Budget, sharpened: int = 0) -> None:
@@ -40,6 +41,7 @@ class Roots:
         self.upper = {j: found.upper[j] for j in net.preactivations}
         self.values = {j: found.values[j] for j in {*net.preactivations, *net.relaxed, last}}
         self.size = torch.maximum(found.lower[last].abs(), found.upper[last].abs())
+        self.across = torch.full((len(self.size),), -1, device=self.size.device)
         self._found: Propagation | None = None if sharpened else found
 
     def __len__(self) -> int:
@@ -61,7 +63,7 @@ class Roots:
         first = len(self)
         center, radius = (torch.cat([getattr(r.sets, name) for r in (self, other)]) for name in ("center", "radius"))
         self.sets = replace(self.sets, center=center, radius=radius)
-        self.size = torch.cat([self.size, other.size])
+        self.size, self.across = torch.cat([self.size, other.size]), torch.cat([self.across, other.across])
         for (table, j), (more, _) in zip(self.tensors(), other.tensors()):
             table[j] = torch.cat([table[j], more[j]])
         return torch.arange(first, len(self), device=self.size.device)
@@ -72,7 +74,7 @@ class Roots:
         wanted[used] = True
         place = torch.cumsum(wanted, 0) - 1
         self.sets = self.sets.take(wanted)
-        self.size = self.size[wanted]
+        self.size, self.across = self.size[wanted], self.across[wanted]
         for table, j in self.tensors():
             table[j] = table[j][wanted]
         return place
