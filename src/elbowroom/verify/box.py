@@ -78,7 +78,7 @@ def verify(
     Args:
         net: The network, see `load`; or a model that `load` reads as it is, as in `certify`.
         lower: The lower corners, `b x *input_shape` or `*input_shape`, or a data frame.
-        upper: The upper corners, likewise.
+        upper: The upper corners, likewise; categories of a table are the same in both.
         labels: The decision to prove, as numbers of outputs or names of classes; default, what the network decides at
             the box's midpoint.
         spec: Something else to prove of the outputs.

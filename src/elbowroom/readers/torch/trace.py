@@ -316,8 +316,8 @@ def is_read(node: fx.Node) -> bool:
         return False
     if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
         return False
-    if node.target is torch.ops.aten.batch_norm.default and node.args[5]:  # by the batch's own statistics
-        return False
+    if node.target is torch.ops.aten.batch_norm.default and (len(node.args) < 6 or node.args[5]):
+        return False  # by the batch's own statistics
     tensors = isinstance(node.meta.get("val"), Tensor | tuple | list)
     return not tensors or node.target in HANDLERS or node.target in SOFTMAX
 
