@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -289,6 +290,64 @@ def test_parts_are_called_as_parts_of_a_graph_are(name: str) -> None:
     holder = Calls(lambda m, x: getattr(m, name) * x, layer=nn.Linear(3, 3))
     holder.register_parameter(name, nn.Parameter(torch.randn(3)))
     assert torch.equal(read_module(holder, (3,))(x), holder(x))
+
+
+def rewritten(m: Calls, x: Tensor) -> Tensor:
+    """As residual networks are written: nobody looks at what is written over."""
+    h = m.norm(m.first(x))
+    h += x
+    h = F.relu_(h)
+    h = F.hardtanh_(m.second(h) - h, -1.0, 1.0)
+    return h.mul_(2.0).add_(x, alpha=0.5)
+
+
+def seen_again(m: Calls, x: Tensor) -> Tensor:
+    h = m.first(x)
+    g = F.relu_(h)
+    return g + 2 * h  # which is the same by now
+
+
+def seen_before(m: Calls, x: Tensor) -> Tensor:
+    h = m.first(x)
+    return 2 * h + F.relu_(h)
+
+
+def through_a_view(m: Calls, x: Tensor) -> Tensor:
+    h = m.first(x)
+    F.relu_(h.view(-1, 2, 2))
+    return h
+
+
+def through_a_dropout(m: Calls, x: Tensor) -> Tensor:
+    h = m.first(x)
+    return F.relu_(F.dropout(h, 0.5, m.training)) + 2 * h
+
+
+@pytest.mark.parametrize(("forward", "plain"), [
+    (rewritten, True), (seen_again, True), (seen_before, False), (through_a_view, False),
+    (lambda m, x: m.first(x.relu_()), False), (lambda m, x: m.first(x).double().relu_().float(), False),
+])  # fmt: skip
+def test_what_is_written_over(forward: Callable[..., Tensor], plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module = randomise(Calls(forward, first=nn.Linear(4, 4), second=nn.Linear(4, 4), norm=nn.BatchNorm1d(4))).eval()
+    decomposed: list[bool] = []
+    own = torch.export.ExportedProgram.run_decompositions
+
+    def noted(program: Any, *given: Any) -> Any:
+        decomposed.append(True)
+        return own(program, *given)
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", noted)
+    net = read_module(module, (4,))
+    assert bool(decomposed) != plain
+    x = torch.randn(9, 4)
+    torch.testing.assert_close(net(x), module(x.clone()), rtol=1e-5, atol=1e-5)
+
+
+def test_what_torch_export_writes_over_wrongly_is_refused() -> None:
+    """A dropout that does nothing gives its input itself, which torch.export takes for another value."""
+    with pytest.raises(UnsupportedError, match="computes something else than its trace"):
+        read_module(Calls(through_a_dropout, first=nn.Linear(4, 4)), (4,))
 
 
 @pytest.mark.parametrize("name", ["mlp", "batch norm 1d", "residual", "views", "branches"])

@@ -27,6 +27,7 @@ from elbowroom.network.graph import About, Network, Origin, Source
 from elbowroom.network.operations import Shape
 from elbowroom.readers.reading import first_line
 from elbowroom.readers.torch.guard import TorchGuard
+from elbowroom.readers.torch.in_place import out_of_place
 from elbowroom.readers.torch.takes import Takes, ways_to_take
 from elbowroom.readers.torch.trace import Translation, is_read
 
@@ -248,7 +249,11 @@ def _export(module: nn.Module, given: tuple[Tensor, ...]) -> torch.export.Export
             program: torch.export.ExportedProgram = torch.export.export(
                 traced, given, dynamic_shapes=batch, strict=False
             )
-        if not all(is_read(node) for node in program.graph.nodes):
+        renamed = out_of_place(program.graph)
+        if all(is_read(node) or node in renamed for node in program.graph.nodes):
+            for node, plain in renamed.items():
+                node.target = plain
+        else:
             program = program.run_decompositions({})  # which takes longer than all else
     except Exception as error:
         raise UnsupportedError(
