@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c .venv/constraints.txt
 
-.PHONY: demo test test-full coverage check format bench docs gallery dist clean
+.PHONY: demo test test-full coverage check lint types format bench docs gallery dist clean
 
 demo: .venv/demo
 	$(BIN)/elbowroom demo
@@ -22,11 +22,15 @@ test-full: .venv/dev
 coverage: .venv/dev
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term --cov-fail-under=50
 
-check: .venv/dev
+check: lint types
+
+lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+types: .venv/dev
+	$(BIN)/mypy
 
 format: .venv/dev
 	$(BIN)/ruff check --fix .
