@@ -1,5 +1,6 @@
 """certify: what it promises of every region, input and option."""
 
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -106,12 +107,17 @@ def attacked(net: Network, inputs: Any, labels: Any, count: int, steps: int = 20
     return torch.minimum(least, margin(v).detach())
 
 
+@functools.cache  # none of the tests changes them
+def certified(name: str, seed: int, activation: str = "relu", count: int = 20) -> Certificates:
+    made = {"relu": ops.ReLU(), "tanh": ops.Tanh(), "gelu": ops.GELU()}[activation]
+    return certify(network(seed, activation=made), inputs(count, seed), region=SHAPES[name])
+
+
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_no_attack_inside_a_region_changes_the_label(name: str) -> None:
     region = SHAPES[name]
-    for seed, activation in enumerate((ops.ReLU(), ops.Tanh(), ops.GELU())):
-        net, x = network(seed, activation=activation), inputs(8, seed)
-        certs = certify(net, x, region=region)
+    for certs in (certified(name, 10), certified(name, 1, "tanh", 8), certified(name, 2, "gelu", 8)):
+        net = certs.network
         good = certs.certified
         assert good.float().mean() > 0.8
         sets = certified_set(certs, region)
@@ -126,8 +132,8 @@ def test_regions_stop_at_the_boundary(name: str) -> None:
     """Uncapped regions scaled by 1.01 are not proved, under the same bounds, in at least 95 % of cases."""
     region, count, violated = SHAPES[name], 0, 0
     for seed in range(2):
-        net, x = network(seed + 10), inputs(20, seed + 10)
-        certs = certify(net, x, region=region)
+        certs = certified(name, seed + 10)
+        net = certs.network
         if certs.lower is not None:
             down, up = certs.x - certs.lower, certs.upper - certs.x
             grown = InputSet.box(certs.x - 1.01 * down, certs.x + 1.01 * up)
