@@ -24,7 +24,7 @@ _TRUSTED = 0.05  # how far a prediction may move at most, as a share, to be beli
 
 
 @dataclass
-class Points:
+class Trail:
     """The last three points of each margin on its ray, the latest first: factors `b x 3`, margins `b x 3 x g`, both in
     float64. A factor that is NaN stands for a point that is not known."""
 
@@ -32,14 +32,14 @@ class Points:
     v: Tensor
 
     @staticmethod
-    def at_zero(margins: Tensor) -> Points:
+    def at_zero(margins: Tensor) -> Trail:
         """`margins`: `b x g`, of the inputs alone."""
         v = margins.double()[:, None].expand(-1, 3, -1).clone()
         t = torch.full_like(v[..., 0], torch.nan)
         t[:, 0] = 0.0
-        return Points(t, v)
+        return Trail(t, v)
 
-    def with_point(self, t: Tensor, v: Tensor, bend: Tensor | None = None) -> Points:
+    def with_point(self, t: Tensor, v: Tensor, bend: Tensor | None = None) -> Trail:
         """One point more: the margins `v`, `b x g`, at `t`, `b`. `bend`, `b x g`: where there are but two points then,
         the curvature that a third is made up by, half of a second derivative by the factor in units of t."""
         t, v = t.double()[:, None], v.double()[:, None]
@@ -49,16 +49,16 @@ class Points:
             made_up = (v[:, 0] + self.v[:, 0]) / 2 - bend / 4
             last_t = torch.where(missing, t / 2, last_t)
             last_v = torch.where(missing[..., None], made_up[:, None], last_v)
-        return Points(torch.cat([t, self.t[:, :1], last_t], 1), torch.cat([v, self.v[:, :1], last_v], 1))
+        return Trail(torch.cat([t, self.t[:, :1], last_t], 1), torch.cat([v, self.v[:, :1], last_v], 1))
 
-    def take(self, index: Tensor) -> Points:
-        return Points(self.t[index], self.v[index])
+    def take(self, index: Tensor) -> Trail:
+        return Trail(self.t[index], self.v[index])
 
-    def put(self, index: Tensor, other: Points) -> None:
+    def put(self, index: Tensor, other: Trail) -> None:
         self.t[index], self.v[index] = other.t, other.v
 
-    def to(self, device: torch.device) -> Points:
-        return Points(self.t.to(device), self.v.to(device))
+    def to(self, device: torch.device) -> Trail:
+        return Trail(self.t.to(device), self.v.to(device))
 
     def root(self) -> Tensor:
         """Where the first margin becomes negative, by what is known, `b`; infinite where none seems to."""
@@ -85,7 +85,7 @@ class Crossing:
     low: Tensor
     end: Tensor
     met: Tensor
-    points: Points
+    points: Trail
 
 
 def to_boundary(
@@ -93,7 +93,7 @@ def to_boundary(
     theta: Tensor,
     *,
     tolerance: float = 1e-3,
-    points: Points | None = None,
+    points: Trail | None = None,
     bend: Tensor | None = None,
     roughly: float = 0.0,
     most: int = 40,
@@ -103,7 +103,7 @@ def to_boundary(
 
     Margins need not be monotone; this finds *a* crossing, and `low` was evaluated and found feasible. `tolerance`: it
     is within this share of a factor that is infeasible, or seems so, or at the caps. `points`: what is known already,
-    of factors up to the caps. `bend`: see `Points.with_point`. `roughly`: where margins
+    of factors up to the caps. `bend`: see `Trail.with_point`. `roughly`: where margins
     are smooth, a factor within this share of the end, on either side, will do.
     """
     dtype, device, desk = theta.dtype, theta.device, _desk(theta)
@@ -115,7 +115,7 @@ def to_boundary(
     margin, beyond = at_input.double().amin(1), torch.zeros_like(limit)  # at the input; just beyond the end
     trial = limit.clamp_max(1.0)
     known = points is not None
-    points = Points.at_zero(at_input) if points is None else points.to(desk)
+    points = Trail.at_zero(at_input) if points is None else points.to(desk)
     bend = None if bend is None else bend.to(desk)
     open_ = torch.arange(len(theta), device=desk)
     for step in range(most):
@@ -156,8 +156,8 @@ def to_boundary(
 
 
 def _with_margins(
-    problem: Problem, theta: Tensor, at: Tensor, t: Tensor, points: Points, bend: Tensor | None
-) -> tuple[Tensor, Points]:
+    problem: Problem, theta: Tensor, at: Tensor, t: Tensor, points: Trail, bend: Tensor | None
+) -> tuple[Tensor, Trail]:
     """The margins of the rays `at`, `m`, at factors `t`, and the points with these; see `to_boundary`."""
     if len(at) == len(theta):
         value = problem.margins(problem.region.grow(theta, t.to(theta))).to(t.device)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elbowroom.search.solvers.boundary import Points, to_boundary
+from elbowroom.search.solvers.boundary import Trail, to_boundary
 from elbowroom.search.solvers.driver import Best
 from elbowroom.search.solvers.problem import Problem
 
@@ -89,7 +89,7 @@ class Sequential:
         linear = part.jacobian(theta, step)
         margins = linear.margins
         bend = (linear.along(part.region.sides(theta)) - (margins - part.at_input)).double().nan_to_num(nan=0.0)
-        points = Points.at_zero(part.at_input).with_point(torch.ones_like(margins[:, 0]), margins, bend)
+        points = Trail.at_zero(part.at_input).with_point(torch.ones_like(margins[:, 0]), margins, bend)
         met = here.met[active]
         # A margin that jumps to a negative value has a parabola that ends elsewhere.
         ray = Ray.through(part, theta, points, torch.where(met, 1.0, points.root()), met)
@@ -121,7 +121,7 @@ class Ray:
     `b`; `size`: how good the region there is, `b`; `met`: whether they were seen to end there, `b`."""
 
     base: Tensor
-    points: Points
+    points: Trail
     factor: Tensor
     size: Tensor
     met: Tensor
@@ -131,10 +131,10 @@ class Ray:
         """Through the best regions so far; of their margins nothing is known."""
         lost = torch.full_like(best.size, -torch.inf)
         one, met = torch.ones_like(best.size), torch.ones_like(best.size, dtype=torch.bool)
-        return Ray(best.theta.clone(), Points.at_zero(problem.at_input), one, lost, met)
+        return Ray(best.theta.clone(), Trail.at_zero(problem.at_input), one, lost, met)
 
     @staticmethod
-    def through(problem: Problem, base: Tensor, points: Points, end: Tensor, met: Tensor) -> Ray:
+    def through(problem: Problem, base: Tensor, points: Trail, end: Tensor, met: Tensor) -> Ray:
         latest = points.t[:, 0].to(base.dtype)
         factor = torch.minimum(torch.maximum(end.to(base.dtype), latest / 4), 4 * latest)
         size = problem.size(problem.region.grow(base, factor))
