@@ -1,6 +1,6 @@
 """What threads and workers cost: the command with nothing said, against one thread and other ways.
 
-    python benchmarks/threads.py [--only busy|shared|start] [--repeat 2] [--inputs 200] [--spinning] [--json FILE]
+    python benchmarks/threads.py [--only PART] [--repeat 2] [--inputs 200] [--spinning] [--json FILE]
 
 Each line is the command as a user runs it, in a process of its own with its workers: CPU seconds (of all of them,
 loading torch included) and seconds of the clock, each the least of the repetitions, which take turns; in brackets their
@@ -8,6 +8,9 @@ ratios to those of one thread. On a machine that others use, only the CPU second
 
 - busy: 8 inputs on a random 784-256-256-256-256-10 network, with two processes beside that do nothing but count. The
   default must not take more than 1.25 times the CPU time of one thread.
+- library: `er.certify` in a process of its own, with two such beside, of 64 inputs on 100-64-64-10, 8 on
+  784-256-256-10 and on 784-300-300-300-10, and one on 150528-64-64-10: seconds of the second call, by one thread and by
+  two, which wait as torch has them do by itself.
 - shared: 200 inputs on 784-256-256-10. The default ought to be the quickest of these.
 - with --spinning also two threads that wait as torch has them do by itself, which takes minutes where others are busy.
 - start: each command on a run of one input, against `import torch` alone, by CPU time.
@@ -37,6 +40,16 @@ LIMIT = 1.25  # times the CPU time of one thread
 LATER = 0.3  # seconds after `import torch` alone
 _OURS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 _BUSY = "while True: pass"
+LIBRARY = {(100, 64, 64, 10): 64, (784, 256, 256, 10): 8, (784, 300, 300, 300, 10): 8, (150528, 64, 64, 10): 1}
+_CALL = """
+import sys, time, torch, elbowroom as er, speed
+sizes = list(map(int, sys.argv[1].split(",")))
+net, x = speed.network(sizes), torch.rand(int(sys.argv[2]), sizes[0], generator=torch.Generator().manual_seed(1))
+er.certify(net, x[:1], domain=(0, 1))
+clock, used = time.perf_counter(), time.process_time()
+er.certify(net, x, domain=(0, 1))
+print(time.perf_counter() - clock, time.process_time() - used)
+"""
 Way = tuple[tuple[str, ...], dict[str, str]]  # flags, environment
 ONE, TWO = {"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2"}
 TWO_THREADS = ("--workers", "1", "--threads", "2")
@@ -110,6 +123,27 @@ def busy(repeat: int, inputs: int, more: dict[str, Way]) -> dict[str, Any]:
     return found
 
 
+def library(repeat: int, inputs: int, more: dict[str, Way]) -> dict[str, Any]:
+    print("er.certify, seconds of the clock (CPU seconds) of a call, two busy processes beside:")
+    found: dict[str, Any] = {}
+    here = {name: value for name, value in os.environ.items() if name not in _OURS}
+    with beside(2):
+        for sizes, count in LIBRARY.items():
+            taken: dict[str, list[tuple[float, float]]] = {"1": [], "2": []}
+            for _ in range(repeat):
+                for threads, all_ in taken.items():
+                    run = [sys.executable, "-c", _CALL, ",".join(map(str, sizes)), str(count)]
+                    told = {**here, "OMP_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(sys.path)}
+                    said = subprocess.run(run, env=told, capture_output=True, text=True, check=True).stdout.split()
+                    all_.append((float(said[0]), float(said[1])))
+            name = "-".join(map(str, sizes))
+            found[name] = {threads: min(all_) for threads, all_ in taken.items()}
+            one, two = ("{:.2f} ({:.2f})".format(*found[name][threads]) for threads in taken)
+            print(f"  {name:22} one thread {one}, two {two}", flush=True)
+    print()
+    return found
+
+
 def shared(repeat: int, inputs: int, more: dict[str, Way]) -> dict[str, Any]:
     print(f"{inputs} inputs, 784-256x2:")
     ways: dict[str, Way] = {
@@ -154,7 +188,7 @@ def start(repeat: int, inputs: int, more: dict[str, Way]) -> dict[str, Any]:
     return {"torch": torch_alone, "later": later}
 
 
-PARTS = {"busy": busy, "shared": shared, "start": start}
+PARTS = {"busy": busy, "library": library, "shared": shared, "start": start}
 
 
 def main() -> None:

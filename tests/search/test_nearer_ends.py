@@ -1,4 +1,5 @@
-"""In images, rows for one end of each neuron, and for the other where that does not say whether it is on or off."""
+"""Rows for one end of each neuron, and for the other where that does not say whether it is on or off: in images, and in
+the last layer of neurons."""
 
 from typing import Any
 
@@ -26,7 +27,7 @@ def images(seed: int) -> tuple[Network, Tensor]:
         ops.Conv(normal(3, 2, 3, 3), normal(3), (1,), (1,)), ops.ReLU(),
         ops.Conv(normal(4, 3, 3, 3), normal(4), (2,), (1,)), ops.ReLU(),
         ops.Conv(normal(4, 4, 2, 2), normal(4), (1,), (0,)), ops.ReLU(),
-        ops.Reshape((-1,)), ops.Linear(normal(3, 36), normal(3)),
+        ops.Reshape((-1,)), ops.Linear(normal(20, 36), normal(20)), ops.ReLU(), ops.Linear(normal(3, 20), normal(3)),
     ])  # fmt: skip
     return net, torch.from_numpy(rng.normal(size=(3, 2, 7, 7)))
 
@@ -48,6 +49,7 @@ def test_neurons_that_are_not_decided_have_both_ends(seed: int, monkeypatch: pyt
 
     def bounds(many: int) -> tuple[Propagation, Tensor, Tensor, int]:
         monkeypatch.setattr(propagate, "_MANY", many)
+        monkeypatch.setattr(propagate, "_LONG", many)
         radius = torch.full_like(x, 0.05).requires_grad_()
         count[0] = 0
         found = Propagation(net, InputSet(x, radius), method_named("adaptive"), skip_inactive=True)

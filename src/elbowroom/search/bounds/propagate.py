@@ -30,7 +30,9 @@ from elbowroom.search.regions.input_set import InputSet, dot
 
 # A bound of one's own: margins, `b x g`, proved on the input set and differentiable by its centre and radius.
 _FEW, _MOST_ACTIVE = 128, 0.8  # entries of a node, and the share of them: from where on cutting rows to them pays
-_MANY = 256  # entries of an image: from where on rows for one end of each, then for the others that are needed, pay
+# Rows for one end of each entry, then for the other ends that are needed: from where on two passes pay. Entries of an
+# image; and of the last layer, numbers in all rows.
+_MANY, _LONG = 256, 1 << 20
 
 BoundFunction = Callable[[Network, InputSet, Specification], Tensor]
 
@@ -110,8 +112,8 @@ class Propagation:
         remembered = self._seen if worth else None
         if target and i in self._skips:
             # An image has many neurons that surely pass their input on; elsewhere a linear bound of those few still
-            # helps the intervals of later layers.
-            known = (high <= 0) | (low >= 0) if len(node.shape) > 1 else high <= 0
+            # helps the intervals of later layers, if there are any.
+            known = (high <= 0) | (low >= 0) if len(node.shape) > 1 or self._is_costly_last(i) else high <= 0
             if remembered is not None:
                 on, off = remembered.assumed(i, self.values[i])
                 low, high = torch.where(on, low.clamp_min(0), low), torch.where(off, high.clamp_max(0), high)
@@ -119,7 +121,8 @@ class Propagation:
             chosen = numbers_of(~known.flatten(1), self._sizes, ("rows", i))
         wanted = self.method.hidden or (self.method.linear and i == len(net.nodes) - 1)
         if target and wanted and not self._tight[i] and (chosen is None or chosen.numel()):
-            if chosen is not None and len(node.shape) > 1 and chosen.shape[1] >= _MANY and self._one_by_one:
+            many = len(node.shape) > 1 and chosen is not None and chosen.shape[1] >= _MANY
+            if chosen is not None and self._one_by_one and (many or self._is_costly_last(i)):
                 linear_low, linear_high = self._nearer_ends(i, chosen, low, high)
             else:
                 linear_low, linear_high = self._linear_bounds(i, chosen)
@@ -198,8 +201,14 @@ class Propagation:
         below, above = sharpened(known, i, open_.flatten(1), self._rounds, self._chunk)
         return torch.maximum(low, below.reshape(low.shape)), torch.minimum(high, above.reshape(high.shape))
 
+    def _is_costly_last(self, i: int) -> bool:
+        """Whether no layer comes after node i whose intervals could be better for its own, and its rows are long. (Over
+        a wide input they are not made at all, and each pass reads the matrix.)"""
+        numbers = self.net.nodes[i].size * sum(node.size for node in self.net.nodes[:i])
+        return self._one_by_one and not self._wide and i == max(self.net.preactivations) and numbers >= _LONG
+
     def _nearer_ends(self, i: int, chosen: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Bounds of the `chosen` entries of node i, in an image, infinite for the others. First the end that zero is
+        """Bounds of the `chosen` entries of node i, infinite for the others. First the end that zero is
         nearer to; the other one only of entries that may still be on or off. (As of entries whose intervals say it, of
         those whose first end does nothing more is asked: see `_visit`.)"""
         size, value = self.net.nodes[i].size, self.values[i].flatten(1)
