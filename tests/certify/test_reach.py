@@ -2,6 +2,7 @@
 
 import functools
 import math
+import sys
 from fractions import Fraction
 from typing import Any
 
@@ -152,6 +153,23 @@ def test_faces_are_seen_as_near_as_a_fine_grid_says(asymmetric: bool) -> None:
                     seen += 1
     assert seen >= 4
     assert bool((certs.seen_lower <= certs.lower).all()) and bool((certs.seen_upper >= certs.upper).all())
+
+
+def test_a_point_that_cannot_be_proved_leaves_its_place_to_the_nearest_that_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net, x = network(0), points(0, 1)
+    plain = certify(net, x, domain=ENDS)
+
+    def nowhere(*given: Any) -> None:
+        v, found = given[-1]
+        v[:], found[:] = 0.0, 1.0  # the input itself, which is no counterexample
+
+    monkeypatch.setattr(sys.modules["elbowroom.certify.reach"], "_look_into_slabs", nowhere)
+    certs = certify(net, x, domain=ENDS)
+    for name in ("seen_lower", "seen_upper"):
+        before, after = getattr(plain, name), getattr(certs, name)
+        assert torch.equal(before.isfinite(), after.isfinite()) and bool(after.isfinite().any())
 
 
 def test_inputs_without_a_certificate_have_nothing_seen() -> None:

@@ -28,7 +28,7 @@ from elbowroom.proof.kernel import cuts as cuts_module
 from elbowroom.proof.kernel import leaves as leaves_module
 from elbowroom.proof.kernel.cuts import Cuts, Splits
 from elbowroom.proof.kernel.float32 import Float32Noise
-from elbowroom.proof.kernel.leaves import tree_below
+from elbowroom.proof.kernel.leaves import tree_below, trees_below
 from elbowroom.proof.kernel.prove import prove
 from elbowroom.proof.kernel.walk import StrictBounds
 from proof import torture
@@ -341,6 +341,30 @@ def test_slopes_are_used_where_neurons_are_unstable() -> None:
         told = 0.0 if slope == USUAL else slope / 15
         assert low == pytest.approx(max(-0.1, min(0.2 - told, 0.5 * (told - 0.2))), abs=1e-12)  # by intervals, -0.1
         assert high == pytest.approx(0.4, abs=1e-12)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_trees_that_share_bounds_prove_what_each_proves_alone(again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of three leaves: of one tree or of several, with the same inputs or others."""
+    rng = np.random.default_rng(7)
+    net = mlp(rng, [3, 8, 8, 3])
+    lower, upper = -torch.rand(2, 3, dtype=F64), torch.rand(2, 3, dtype=F64)
+    root = StrictBounds(net.cast(F64), Stated(lower, upper), False)
+    rows, offset = torch.from_numpy(rng.standard_normal((4, 3))), torch.from_numpy(rng.standard_normal(4))
+    values = [t[1].flatten().tolist() for t in root.lower]
+    for _ in range(10):
+        trees = [
+            dataclasses.replace(random_tree(rng, net, values, [t], True), again=again, sharpened=0) for t in range(3)
+        ]
+        trees.append(dataclasses.replace(trees[0], slopes=15 - trees[0].slopes.clamp_max(15)))  # of the same inputs
+        own = [(tree, list(tree.leaves())) for tree in trees]
+        alone = [tree_below(root, 1, True, *one, rows, offset) for one in own]
+        with monkeypatch.context() as patch:
+            patch.setattr(leaves_module, "_NUMBERS", {"cpu": 3 * 8 * sum(node.size for node in net.nodes)})
+            together = trees_below(root, 1, True, own, rows, offset)
+        for a, b in zip(alone, together):
+            assert torch.equal(a.isinf(), b.isinf())
+            assert torch.allclose(a[a.isfinite()], b[a.isfinite()], rtol=1e-9, atol=1e-9)
 
 
 def test_a_tree_without_splits_proves_what_is_proved_without_it() -> None:

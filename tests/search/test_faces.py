@@ -110,6 +110,15 @@ def test_seconds_are_kept_and_nothing_is_lost_by_them(sizes: tuple[int, ...]) ->
     assert float((found.geomean / fast.geomean)[good].log().mean()) > 0.02
 
 
+def test_a_few_leaves_go_to_scaling_before_they_go_to_starts() -> None:
+    """Starts take all that may be spent, and prove nothing with six leaves."""
+    net = chain(3, (3, 16, 16, 3))
+    x = 2 * torch.rand(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64) - 1
+    told: dict[str, Any] = {"region": er.Box(asymmetric=True), "domain": (-2.0, 2.0), "progress": False}
+    fast, found = er.certify(net, x, **told), er.certify(net, x, effort=6, **told)
+    assert float((found.geomean / fast.geomean).log().mean()) > 0.5  # 0.66; 0.33 if regions are not scaled first
+
+
 # --- slabs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import torch
 from torch import Tensor
@@ -102,16 +103,19 @@ def _beyond(
     def margins(points: Tensor, index: Tensor) -> Tensor:
         return hunt.margins(points, which[index])
 
-    v, found = nearest_broken(frame, margins, _STARTS_PER_FACE)
+    candidates = [nearest_broken(frame, margins, _STARTS_PER_FACE)]
     if low.shape[1] <= _FEW:
         for share in _SLABS:
+            v, found = (t.clone() for t in candidates[-1])
             _look_into_slabs(hunt, frame, which, feature, (low, high), share, above, (v, found))
-    values = torch.full_like(found, torch.inf if above else -torch.inf)
+            candidates.append((v, found))
+    values = torch.full_like(candidates[0][1], torch.inf if above else -torch.inf)
     least, most = torch.where(frame.scaled, lowest, low), torch.where(frame.scaled, highest, high)
-    for outwards in OUTWARDS:
+    # The nearest first; one that is not proved leaves the place to those found before it.
+    for (v, found), outwards in itertools.product(reversed(candidates), OUTWARDS):
         index = (found.isfinite() & values.isinf()).nonzero().squeeze(1)
         if not len(index):
-            break
+            continue
         part = frame.take(index)
         point = part.points(part.on_ray(v[index], torch.full_like(found[index], 1 + outwards)))
         point = torch.clamp(point, least[index], most[index])

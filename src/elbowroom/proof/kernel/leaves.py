@@ -14,6 +14,7 @@ from elbowroom.proof.kernel.rounding import U
 from elbowroom.proof.kernel.walk import StrictBounds
 
 _NUMBERS = {"cpu": 1 << 24, "cuda": 1 << 28}  # in flight per chunk of leaves
+_Box = tuple[tuple[int, bool, float], ...]  # splits of the input: an entry, whether its high side is left, the value
 _TENSORS = 8  # per node: ends of intervals, lines, weights and what is made of them
 
 
@@ -25,31 +26,54 @@ def tree_below(
     `root`: bounds on the whole regions; `b`: which of them the tree cuts; `hidden`: as `root` has it; `rows`: `t x k`,
     `offset`: `t`, exact.
     """
-    found = rows.new_full((len(leaves),), -torch.inf)
-    boxes = [_box(leaf) for leaf in leaves]
-    order = sorted(range(len(leaves)), key=lambda k: boxes[k])  # leaves of the same inputs stand together
+    return trees_below(root, b, hidden, [(tree, leaves)], rows, offset)[0]
+
+
+def trees_below(
+    root: StrictBounds, b: int, hidden: bool, trees: Sequence[tuple[Tree, Sequence[Leaf]]], rows: Tensor, offset: Tensor
+) -> list[Tensor]:
+    """As `tree_below`, for several trees of one region that are alike in `again` and `sharpened`: bounds of the inputs
+    of a leaf are computed once for all of them."""
+    again, sharpened = trees[0][0].again, trees[0][0].sharpened
+    found = [rows.new_full((len(leaves),), -torch.inf) for _, leaves in trees]
+    every = [(_box(leaf), t, k) for t, (_, leaves) in enumerate(trees) for k, leaf in enumerate(leaves)]
+    every.sort(key=lambda one: one[0])  # leaves of the same inputs stand together
     numbers = _NUMBERS.get(rows.device.type, _NUMBERS["cpu"])
     step = max(1, numbers // (_TENSORS * sum(node.size for node in root.net.nodes)))
-    for start in range(0, len(order), step):
-        some = order[start : start + step]
-        cuts = Cuts.of(tree, [leaves[k] for k in some], some, rows.device)
-        here = [boxes[k] for k in some]
-        distinct = here if tree.again else sorted(set(here))
-        base, of = root, torch.full((len(some),), b, device=rows.device)
-        if tree.again or distinct != [()]:
-            region, gone = _cut(root.region.take(of[:1]), distinct)
-            base = StrictBounds(
-                root.net, region, root.parallel, root.noise, hidden, cuts if tree.again else None, tree.sharpened
-            )
-            base.empty = base.empty | gone
+    for start in range(0, len(every), step):
+        chunk = every[start : start + step]
+        shared, place = root, dict[_Box, int]({(): b})
+        if not again and any(box for box, _, _ in chunk):
+            distinct = sorted({box for box, _, _ in chunk})
+            shared = _bounds(root, b, hidden, distinct, None, sharpened)
             place = {box: k for k, box in enumerate(distinct)}
-            of = torch.tensor([place[box] for box in here], device=rows.device)
-        part = base if tree.again else base.part(of, cuts)
-        found[some] = _leaves_below(part, cuts, torch.tensor([leaves[k].row for k in some]), rows, offset)
+        for t, (tree, leaves) in enumerate(trees):
+            some = [(box, k) for box, own, k in chunk if own == t]
+            if not some:
+                continue
+            here = [k for _, k in some]
+            cuts = Cuts.of(tree, [leaves[k] for k in here], here, rows.device)
+            if again:
+                part = _bounds(root, b, hidden, [box for box, _ in some], cuts, sharpened)
+            else:
+                part = shared.part(torch.tensor([place[box] for box, _ in some], device=rows.device), cuts)
+            row = torch.tensor([leaves[k].row for k in here])
+            found[t][here] = _leaves_below(part, cuts, row, rows, offset)
     return found
 
 
-def _box(leaf: Leaf) -> tuple[tuple[int, bool, float], ...]:
+def _bounds(
+    root: StrictBounds, b: int, hidden: bool, boxes: Sequence[_Box], cuts: Cuts | None,
+    sharpened: int,
+) -> StrictBounds:  # fmt: skip
+    """Bounds on parts of one region, cut by splits of the input; and, with `cuts`, by all splits of these parts."""
+    region, gone = _cut(root.region.take(torch.tensor([b], device=root.lower[0].device)), boxes)
+    bounds = StrictBounds(root.net, region, root.parallel, root.noise, hidden, cuts, sharpened)
+    bounds.empty = bounds.empty | gone
+    return bounds
+
+
+def _box(leaf: Leaf) -> _Box:
     """The splits of the input, those that others make idle left out: alike where leaves have the same inputs."""
     ends: dict[tuple[int, bool], float] = {}
     for node, entry, value, high in leaf.path:
@@ -59,7 +83,7 @@ def _box(leaf: Leaf) -> tuple[tuple[int, bool, float], ...]:
     return tuple(sorted((entry, high, value) for (entry, high), value in ends.items()))
 
 
-def _cut(region: Stated, boxes: Sequence[tuple[tuple[int, bool, float], ...]]) -> tuple[Stated, Tensor]:
+def _cut(region: Stated, boxes: Sequence[_Box]) -> tuple[Stated, Tensor]:
     """One box, cut by splits: a box for each, and which of them have no level of a category left, `m`. Where nothing
     is left a box stays whole (and `Cuts.clamped` finds it so)."""
     parts = region.take(torch.zeros(len(boxes), dtype=torch.long, device=region.middle().device))

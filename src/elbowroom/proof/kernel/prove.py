@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated, well_formed
-from elbowroom.claim.tree import Trees, leaves_of
+from elbowroom.claim.tree import Leaf, Tree, Trees, leaves_of
 from elbowroom.errors import InputError, UnsupportedError
 from elbowroom.machine.arithmetic import refuse_other_arithmetic
 from elbowroom.machine.torch_modes import CUDNN_OFF
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel import float32
-from elbowroom.proof.kernel.leaves import tree_below
+from elbowroom.proof.kernel.leaves import trees_below
 from elbowroom.proof.kernel.relaxed import RELAXED
 from elbowroom.proof.kernel.rows import AFFINE
 from elbowroom.proof.kernel.selfcheck import refuse_other_maps
@@ -53,24 +55,30 @@ def prove(
         found = bounds.margins(rows, offset, hints.logits)
         out = found.new_full((len(found), int(group.max()) + 1), -torch.inf)
         out = out.scatter_reduce(1, group.expand_as(found), found, "amax")
-        roots: dict[tuple[int, int], tuple[StrictBounds, int]] = {}
-        for b, number, tree, parts in leaves:
-            if (b, tree.sharpened) not in roots:
-                roots[b, tree.sharpened] = bounds, b
-                if tree.sharpened:
-                    own = region.take(torch.tensor([b], device=device))
-                    roots[b, tree.sharpened] = (
-                        StrictBounds(work, own, hints.parallel, noise, hints.hidden, sharpened=tree.sharpened), 0,
-                    )  # fmt: skip
-            root, place = roots[b, tree.sharpened]
-            least = tree_below(
-                root, place, hints.hidden, tree, parts, rows[b % len(rows)], offset[b % len(offset)]
-            ).min()
-            # Of no region all parts are empty.
-            out[b, number] = torch.maximum(out[b, number], torch.where(torch.isfinite(least), least, -torch.inf))
+        for (b, sharpened, _), alike in _alike(leaves).items():
+            root, place = bounds, b
+            if sharpened:
+                own = region.take(torch.tensor([b], device=device))
+                root, place = StrictBounds(work, own, hints.parallel, noise, hints.hidden, sharpened=sharpened), 0
+            trees_ = [(tree, parts) for _, tree, parts in alike]
+            below = trees_below(root, place, hints.hidden, trees_, rows[b % len(rows)], offset[b % len(offset)])
+            for (number, _, _), of_leaves in zip(alike, below):
+                least = of_leaves.min()
+                # Of no region all parts are empty.
+                out[b, number] = torch.maximum(out[b, number], torch.where(torch.isfinite(least), least, -torch.inf))
         # Of a region that is none (corners crossed, NaN) everything would be true; nothing is proved.
         good = region.sensible() if noise is None else region.sensible() & region.executable()
         return torch.where(good[:, None], out, -torch.inf)
+
+
+def _alike(
+    leaves: Sequence[tuple[int, int, Tree, list[Leaf]]],
+) -> dict[tuple[int, int, bool], list[tuple[int, Tree, list[Leaf]]]]:
+    """Trees that share bounds: by their input, `sharpened` and `again`; of each its group, itself and its leaves."""
+    found: dict[tuple[int, int, bool], list[tuple[int, Tree, list[Leaf]]]] = {}
+    for b, number, tree, parts in leaves:
+        found.setdefault((b, tree.sharpened, tree.again), []).append((number, tree, parts))
+    return found
 
 
 def refuse_uncovered(net: Network, deployed: str | None = None) -> None:
