@@ -14,6 +14,7 @@ from elbowroom.claim.specification import linear_specification
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.search.bounds import dense, linear, propagate, walk
+from elbowroom.search.bounds.coefficients import part_of
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.bounds.propagate import Propagation
 from elbowroom.search.regions.input_set import InputSet
@@ -175,3 +176,11 @@ def test_rows_of_inactive_neurons(method: str, kind: str) -> None:
     )  # fmt: skip
     for scale in (0.0, 0.02, 0.5):
         compare(net, random_region(rng, net.input_shape, kind, batch=4, scale=scale).inputs, method, skip=True)
+
+
+def test_parts_of_matrices_of_nothing() -> None:
+    """A layer of which no neuron is active for any input."""
+    matrix, none, some = torch.ones(4, 3), torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long)
+    assert part_of(matrix, none, None).shape == (2, 0, 3) and part_of(matrix, None, none).shape == (2, 4, 0)
+    assert part_of(matrix, none, none).shape == (2, 0, 0) and part_of(matrix, none, some).shape == (2, 0, 3)
+    assert part_of(matrix, some, none).shape == (2, 3, 0)

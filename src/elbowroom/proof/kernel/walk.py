@@ -30,7 +30,7 @@ Noise = Callable[[int, list[Tensor], Tensor], Tensor]
 _WIDE = 1 << 13  # features, from where on rows over them are not written out
 _ROWS = {"cpu": 1 << 18, "cuda": 1 << 26}  # numbers in flight per chunk of rows: on a CPU, what the cache holds
 _FEWEST, _LONG = 16, 1 << 22  # rows at a time, if these are no more numbers
-_GRAPH = {"cpu": 1, "cuda": 8}  # parts of a chunk of rows, where autograd keeps all that is computed
+_GRAPH = {"cpu": 1, "cuda": 16}  # parts of a chunk of rows, where autograd keeps all that is computed
 
 
 class StrictBounds:
