@@ -231,11 +231,6 @@ def test_damaged_bytes_are_refused_or_another_tree() -> None:
             continue
 
 
-def test_what_an_earlier_version_wrote_is_refused_as_such() -> None:
-    with pytest.raises(InputError, match="earlier version"):
-        unpack(b"ERT1" + pack([(1, tree())])[4:])
-
-
 def test_bombs_are_refused_before_they_go_off() -> None:
     bomb = zlib.compress(b"\0" * (1 << 28))
     head = struct.pack("<IIIIbh", 0, 1 << 18, 1 << 22, 1 << 18, 0, 0)

@@ -107,9 +107,19 @@ def test_stages_of_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Noted(Meter):
         def tick(self) -> None:
-            stages.append(meter._stage)
+            stages.append("".join(words for (words,) in meter._stages[-1:]))
 
     monkeypatch.setattr(meter, "_TICK", 0.001)
     monkeypatch.setattr(meter, "Meter", Noted)
     er.certify(network(), points(2), effort=20, reach=True, progress=True)
     assert {"", "larger regions, cut into parts", "counterexamples beyond regions"} == set(stages)
+
+
+def test_stages_of_two_threads_that_end_in_another_order() -> None:
+    first, second = doing("first"), doing("second")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert meter._stages == [["second"]]
+    second.__exit__(None, None, None)
+    assert not meter._stages

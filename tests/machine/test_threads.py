@@ -51,6 +51,10 @@ def test_fewer_threads_here_and_nowhere_else() -> None:
             at_most(2)  # not more again
         assert torch.get_num_threads() == 1 and elsewhere() == 3
     assert torch.get_num_threads() == 3 and elsewhere() == 3
+    with own_threads():
+        at_most(2)
+        threads_pay()  # tries one and two
+        assert torch.get_num_threads() == 2 and elsewhere() == 3
     with pytest.raises(ZeroDivisionError), own_threads():
         at_most(1)
         1 / 0  # noqa: B018
@@ -127,3 +131,12 @@ def test_small_networks_are_certified_and_checked_on_one_thread(monkeypatch: pyt
     after = len(seen)
     assert er.check(certs, small) and er.verify(small, x, x)
     assert len(seen) > after > 0 and set(seen) == {1}
+
+
+def test_only_wide_inputs_are_worked_on_in_blocks() -> None:
+    """Not wide layers farther in."""
+    layers = [ops.Conv(torch.randn(64, 3, 3, 3), None, (1, 1), (1, 1)), ops.ReLU(), ops.Reshape((-1,))]
+    layers += [ops.Linear(torch.randn(400, 64 * 144), torch.zeros(400)), ops.ReLU(), ops.Linear(torch.randn(2, 400))]
+    deep = Network.chain((3, 12, 12), layers)
+    work = Work.of(deep)
+    assert work.at_once == work.operations and busy_threads(work, 16) > 3

@@ -179,16 +179,29 @@ def test_zeros_in_front_are_part_of_a_name(tmp_path: Path) -> None:
         run_dataset(called(known), open_data(tmp_path / "data.csv"), folder / "run", settings)
         return er.Certificates.load(folder / "run")
 
-    agents = ["7", "007", "8"]
-    assert certified(agents, tuple(agents)).labels.tolist() == TRUTH.tolist()
-    assert certified(agents, None, class_names="7,007,8").labels.tolist() == TRUTH.tolist()
-    assert certified(["007", "7", "8"], tuple(agents)).labels.tolist() == np.array([1, 0, 2])[TRUTH].tolist()
+    codes = ["7", "007", "8"]
+    assert certified(codes, tuple(codes)).labels.tolist() == TRUTH.tolist()
+    assert certified(codes, None, class_names="7,007,8").labels.tolist() == TRUTH.tolist()
+    assert certified(["007", "7", "8"], tuple(codes)).labels.tolist() == np.array([1, 0, 2])[TRUTH].tolist()
     assert certified(["00", "01", "02"], None).labels.tolist() == TRUTH.tolist()  # as folders of classes are called
     assert certified(["02", "00", "01"], ("2", "0", "1")).labels.tolist() == TRUTH.tolist()
     assert certified(["2", "0", "1"], ("002", "000", "001")).labels.tolist() == TRUTH.tolist()
     assert set(certified(["02", "00", "01"], ("2", "0", "1"), classes="2").labels.tolist()) == {0}
-    for labels, known in ((agents, ("7", "8", "9")), (agents, None), (["07", "08", "8"], ("7", "07", "8"))):
+    for labels, known in ((codes, ("7", "8", "9")), (codes, None), (["07", "08", "8"], ("7", "07", "8"))):
         with pytest.raises(InputError, match=r"class_names|choose among what both have"):
             certified(labels, known)
     with pytest.raises(InputError, match=r"class_names|choose among what both have"):  # 007 could be either
-        certified(agents, ("7", "8", "9"), classes="007")
+        certified(codes, ("7", "8", "9"), classes="007")
+
+
+def test_what_a_number_means_does_not_depend_on_the_others() -> None:
+    """Of classes called 1, 2, 3 the numbers 1 and 2 are those of outputs: so are they beside a 3, which is none."""
+    linear = pytest.importorskip("sklearn.linear_model")
+    net = er.load(linear.LogisticRegression().fit(X, np.arange(len(X)) % 3 + 1))
+    assert net.about.classes == ("1", "2", "3")
+    with pytest.warns(er.DataWarning, match="are those of outputs"):
+        two = er.certify(net, X[:2], labels=[1, 2], **QUICK)
+    assert two.labels.tolist() == [1, 2]
+    with pytest.raises(InputError, match=r"labels must lie in 0\.\.2"), pytest.warns(er.DataWarning):
+        er.certify(net, X[:3], labels=[1, 2, 3], **QUICK)
+    assert er.certify(net, X[:3], labels=["1", "2", "3"], **QUICK).labels.tolist() == [0, 1, 2]

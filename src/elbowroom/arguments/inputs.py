@@ -44,17 +44,20 @@ def labels_of(net: Network, labels: Array, batch: int) -> Tensor:
 
 
 def _numbers_as_names(known: tuple[str, ...], given: Tensor, n_outputs: int) -> Tensor:
-    """Numbers of which some are none of an output, as those of the outputs whose classes have these names, if all do;
-    else as they are, which is refused elsewhere."""
+    """Numbers of which some are none of an output, as those of the outputs whose classes have these names, if all do
+    and none is the number of another output as well (what a number means must not depend on the others); else as they
+    are, which is refused elsewhere."""
     present = given.unique().tolist()
     meant = by_value([str(k) for k in present], known)
     if len(meant) < len(present):
+        return given
+    number = {k: known.index(meant[str(k)]) for k in present}
+    if any(0 <= k < n_outputs and number[k] != k for k in present):
         return given
     warn(
         f"labels that are numbers are those of outputs, 0 to {n_outputs - 1}; these are not, and were taken as the "
         f"names of classes that they are, {few(known)}: give names as text to say so"
     )
-    number = {k: known.index(meant[str(k)]) for k in present}
     return torch.tensor([number[k] for k in given.tolist()], dtype=torch.long, device=given.device)
 
 

@@ -123,7 +123,7 @@ def _unpacked(raw: _Reader) -> tuple[int, Tree]:
     leaves = m - int(split.sum())
     raw.slopes += leaves * u  # of leaves that have none of their own, too: these take no bytes, but memory
     if leaves * u > MOST_SLOPES or raw.slopes > MOST_BYTES:
-        raise InputError(f"the trees of splits have more slopes than are allowed, {MOST_SLOPES:,}")
+        raise InputError("the trees of splits have more slopes than are allowed")
     entry, value = torch.empty_like(node), torch.zeros(m, dtype=torch.float64)
     entry[split], entry[~split] = raw.array("<i4", m - leaves).long(), raw.array("<i4", leaves).long()
     value[split] = _chosen(raw, m - leaves)

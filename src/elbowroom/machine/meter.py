@@ -16,18 +16,18 @@ _SILENCE = 60.0  # seconds without news after which a line says that the work go
 _TICK = 1.0  # seconds between looks at the clock
 _SOON = 3.0  # seconds of work after which it is worth showing, where nobody asked
 _WIDTH = 100  # characters of a line that changes
-_stage = ""  # of what this process is doing, in words
+_stages: list[list[str]] = []  # of what this process is doing, in words; the last is shown
 
 
 @contextmanager
 def doing(words: str) -> Iterator[None]:
     """While this goes on, whoever shows that work goes on says so. (Of another process, nobody knows.)"""
-    global _stage
-    before, _stage = _stage, words
+    own = [words]
+    _stages.append(own)
     try:
         yield
-    finally:
-        _stage = before
+    finally:  # other threads may have come and gone meanwhile
+        _stages[:] = [stage for stage in _stages if stage is not own]
 
 
 class Meter:
@@ -92,7 +92,8 @@ class Meter:
 
     def _in_work(self, waited: float) -> str:
         which = "" if self._total is None else f"{'next' if self._done > self._before else 'first'} {self._step} "
-        return f"{which}in work{_stage and f' ({_stage})'}, {in_words(waited)} so far"
+        now = "".join(f" ({words})" for (words,) in _stages[-1:])
+        return f"{which}in work{now}, {in_words(waited)} so far"
 
     def add(self, more: int) -> None:
         """So many more are done."""

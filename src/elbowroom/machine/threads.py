@@ -85,18 +85,19 @@ def threads_pay() -> bool:
     """Whether a product is faster on all threads than on one, as things are on this machine. Takes some
     milliseconds."""
     many, a = torch.get_num_threads(), torch.ones(_SIZE, _SIZE)
+    others = _HERE.before or many
     alone: list[float] = []
     together: list[float] = []
     try:
         for number in range(_TRIES + 1):
             for count, taken in ((1, alone), (many, together)):
-                _set(count, many)
+                _set(count, others)
                 started = time.perf_counter()
                 a @ a
                 if number:  # the first starts the threads
                     taken.append(time.perf_counter() - started)
     finally:
-        torch.set_num_threads(many)
+        _set(many, others)
     return bool(statistics.mean(together) < _PAYS * statistics.median(alone))
 
 

@@ -43,7 +43,7 @@ class Work:
         for number, node in enumerate(net.nodes):
             if isinstance(node.op, Linear | Conv):
                 products += node.size * node.op.weight[0].numel()
-            if isinstance(node.op, Linear) and node.op.weight.shape[1] >= _WIDE:
+            if not neurons and isinstance(node.op, Linear) and node.op.weight.shape[1] >= _WIDE:
                 at_once = min(at_once, 2.0 * _BLOCK * node.op.weight.shape[0])
             if number in net.preactivations:
                 if neurons and hidden:  # those of the first layer are what they are

@@ -46,7 +46,7 @@ def held_by(path: Path) -> Iterator[None]:
     parts raises whatever it does."""
     try:
         yield
-    except ElbowroomError:
+    except (ElbowroomError, MemoryError):
         raise
     except Exception as error:
         told = f"{type(error).__name__} {first_line(error)}"

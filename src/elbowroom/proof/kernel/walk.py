@@ -263,10 +263,11 @@ class StrictBounds:
             return
         for some in index.split(max(1, count // _GRAPH.get(below.device.type, _GRAPH["cpu"])), 1):
             own = OwnSlopes(self.net, (self.lower, self.upper), chosen)
-            for _ in range(self.sharpened + 1):
+            for step in range(self.sharpened + 1):
                 with torch.enable_grad():
                     found = self._unit_rows_below(i, some, chosen, own)
-                own.improve()
+                if step < self.sharpened:
+                    own.improve()
                 for table, new in zip((below, above), found.detach().chunk(2, dim=1)):
                     table[chosen[:, None], some] = torch.maximum(table[chosen[:, None], some], new)
 

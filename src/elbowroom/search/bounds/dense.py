@@ -24,8 +24,9 @@ from elbowroom.search.bounds.maps import MAPS
 _SPARSE = 24  # times the products of the convolution itself: more than these a matrix must not have
 _LARGE = 1 << 22  # numbers of a matrix
 
-# By operation (whose parameters are of one type and in one place) and windows.
-_KNOWN: weakref.WeakKeyDictionary[ops.Operation, dict[Geometry, Tensor | None]] = weakref.WeakKeyDictionary()
+# By operation (whose parameters are of one type and in one place) and windows; and of which version of the weights.
+_Matrices = dict[tuple[Geometry, int], Tensor | None]
+_KNOWN: weakref.WeakKeyDictionary[ops.Operation, _Matrices] = weakref.WeakKeyDictionary()
 
 
 def adjoint_at(node: Node, c: Patch, shapes: Sequence[Shape]) -> Sequence[Tensor]:
@@ -56,8 +57,9 @@ def _matrix(node: Node, at: Geometry, shapes: Sequence[Shape], like: Tensor) -> 
     if type(op) is not ops.Conv or op.groups > 1 or not _pays(like):
         return None
     row, known = MAPS[ops.Conv], _KNOWN.setdefault(op, {})
-    if at in known:
-        return known[at]
+    key = at, op.weight._version
+    if key in known:
+        return known[key]
     reached = row.reach(op, at, node.shape, shapes)
     assert reached is not None
     count, below = at.numbers(node.shape[0]), reached.numbers(shapes[0][0])
@@ -68,7 +70,7 @@ def _matrix(node: Node, at: Geometry, shapes: Sequence[Shape], like: Tensor) -> 
         (found,) = row.adjoint_at(op, Patch(unit, place, at, True), node.shape, shapes)
         found = found.reshape(count, below).contiguous()
     if not is_recording():
-        known[at] = found
+        known[key] = found
     return found
 
 

@@ -19,7 +19,7 @@ from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.sizes import Sizes, numbers_of
 from elbowroom.search.regions.input_set import InputSet, dot
 
-STEP = 3.0  # the first step of a slope, where the ReLU's input is a whole interval away from zero
+_STEP = 3.0  # the first step of a slope, where the ReLU's input is a whole interval away from zero
 _GRAPH = {"cpu": 1, "cuda": 16}  # parts of a chunk, where autograd keeps all that is computed
 
 
@@ -122,7 +122,7 @@ class _Rows:
                 kept[k] = torch.where(better[..., None], before, kept[k]) if k in kept else before
                 j = self.known.net.nodes[k].inputs[0]
                 low, high = self._of(self.known.lower[j]), self._of(self.known.upper[j])
-                step = STEP * (t + 1) ** -0.5 * (at + self._of(self.known.values[j])[:, None]) / (high - low)[:, None]
+                step = _STEP * (t + 1) ** -0.5 * (at + self._of(self.known.values[j])[:, None]) / (high - low)[:, None]
                 self.slopes[k] = torch.nan_to_num(before + step, 0.0, 1.0, 0.0).clamp(0, 1)
         self.slopes = kept
         assert best is not None

@@ -16,7 +16,8 @@ def beside(feature: int, value: float, low: Mapping[int, Tree], high: Mapping[in
 
 
 def joined(feature: int, value: float, low: Tree, high: Tree) -> Tree:
-    """The tree that splits an entry of the input first, with these trees on its sides."""
+    """The tree that splits an entry of the input first, with these trees, alike but for their leaves, on its sides."""
+    assert (low.again, low.sharpened) == (high.again, high.sharpened)
     neurons = torch.cat([low.neurons, high.neurons]).unique(dim=0)
     return Tree(
         node=torch.cat([torch.zeros(1, dtype=torch.long), low.node, high.node]),
@@ -25,6 +26,8 @@ def joined(feature: int, value: float, low: Tree, high: Tree) -> Tree:
         multipliers=torch.cat([_one_deeper(low), _one_deeper(high)]),
         neurons=neurons,
         slopes=torch.cat([_spread(low, neurons), _spread(high, neurons)]),
+        again=low.again,
+        sharpened=low.sharpened,
     )
 
 
