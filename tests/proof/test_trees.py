@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated
-from elbowroom.claim.tree import EMPTY, USUAL, Tree, fitting_leaves, single_leaf
+from elbowroom.claim.tree import EMPTY, USUAL, Leaf, Tree, fitting_leaves, single_leaf
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.proof.arb import leaves as arb_leaves
@@ -28,7 +28,7 @@ from elbowroom.proof.kernel import cuts as cuts_module
 from elbowroom.proof.kernel import leaves as leaves_module
 from elbowroom.proof.kernel.cuts import Cuts, Splits
 from elbowroom.proof.kernel.float32 import Float32Noise
-from elbowroom.proof.kernel.leaves import tree_below, trees_below
+from elbowroom.proof.kernel.leaves import trees_below
 from elbowroom.proof.kernel.prove import prove
 from elbowroom.proof.kernel.walk import StrictBounds
 from proof import torture
@@ -82,6 +82,12 @@ def false_claims(
             if number(claimed) > margin:
                 wrong.append(f"proved {claimed!r}, but at a point {float(margin)!r}: {leaf}")
     return wrong
+
+
+def tree_below(
+    root: StrictBounds, b: int, hidden: bool, tree: Tree, leaves: Sequence[Leaf], rows: Tensor, offset: Tensor
+) -> Tensor:
+    return trees_below(root, b, hidden, [(tree, leaves)], rows, offset)[0]
 
 
 def torture_leaves(seed: int) -> tuple[list[str], int, int]:

@@ -18,22 +18,15 @@ _Box = tuple[tuple[int, bool, float], ...]  # splits of the input: an entry, whe
 _TENSORS = 8  # per node: ends of intervals, lines, weights and what is made of them
 
 
-def tree_below(
-    root: StrictBounds, b: int, hidden: bool, tree: Tree, leaves: Sequence[Leaf], rows: Tensor, offset: Tensor
-) -> Tensor:
-    """Numbers below the rows that the leaves are about, each on its leaf, `l`; infinity where a leaf is empty.
-
-    `root`: bounds on the whole regions; `b`: which of them the tree cuts; `hidden`: as `root` has it; `rows`: `t x k`,
-    `offset`: `t`, exact.
-    """
-    return trees_below(root, b, hidden, [(tree, leaves)], rows, offset)[0]
-
-
 def trees_below(
     root: StrictBounds, b: int, hidden: bool, trees: Sequence[tuple[Tree, Sequence[Leaf]]], rows: Tensor, offset: Tensor
 ) -> list[Tensor]:
-    """As `tree_below`, for several trees of one region that are alike in `again` and `sharpened`: bounds of the inputs
-    of a leaf are computed once for all of them."""
+    """Numbers below the rows that leaves are about, each on its leaf, `l` per tree; infinity where a leaf is empty.
+
+    `root`: bounds on the whole regions; `b`: which of them the trees cut; `hidden`: as `root` has it; `trees`: alike in
+    `again` and `sharpened`, so that bounds of the inputs of a leaf are computed once for all; `rows`: `t x k`,
+    `offset`: `t`, exact.
+    """
     again, sharpened = trees[0][0].again, trees[0][0].sharpened
     found = [rows.new_full((len(leaves),), -torch.inf) for _, leaves in trees]
     every = [(_box(leaf), t, k) for t, (_, leaves) in enumerate(trees) for k, leaf in enumerate(leaves)]
@@ -114,7 +107,7 @@ def _cut(region: Stated, boxes: Sequence[_Box]) -> tuple[Stated, Tensor]:
 
 
 def _leaves_below(bounds: StrictBounds, cuts: Cuts, row: Tensor, rows: Tensor, offset: Tensor) -> Tensor:
-    """As `tree_below`, for leaves with these bounds; `row`: which row each is about, or `EMPTY`."""
+    """As `trees_below`, for leaves with these bounds; `row`: which row each is about, or `EMPTY`."""
     row = row.to(rows.device)
     real = row >= 0
     rows = torch.where(real[:, None], rows[row.clamp_min(0)], 0.0)
