@@ -14,7 +14,7 @@ import torch
 
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import EMPTY, USUAL, Tree, fitting_leaves, leaves_of, rounded, single_leaf
-from elbowroom.claim.tree_bytes import MOST_BYTES, as_bytes, as_words, pack, unpack
+from elbowroom.claim.tree_bytes import MOST_BYTES, MOST_TREES, as_bytes, as_words, pack, unpack
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from proof.tree_cases import random_tree
@@ -261,3 +261,12 @@ def test_bombs_are_refused_before_they_go_off() -> None:
         assert tracemalloc.get_traced_memory()[1] < 8 * MOST_BYTES
     finally:
         tracemalloc.stop()
+
+
+def test_very_many_trees_are_refused_before_they_are_read() -> None:
+    one = zlib.decompress(pack([(0, tree())])[8:])[4:]
+    raw = struct.pack("<I", MOST_TREES + 1) + one * (MOST_TREES + 1)
+    with pytest.raises(InputError, match="their number"):
+        unpack(b"ERT2" + struct.pack("<I", len(raw)) + zlib.compress(raw))
+    with pytest.raises(InputError, match="more than an input may have"):
+        pack([(k, tree()) for k in range(MOST_TREES + 1)])

@@ -202,6 +202,23 @@ def test_what_a_number_means_does_not_depend_on_the_others() -> None:
     with pytest.warns(er.DataWarning, match="are those of outputs"):
         two = er.certify(net, X[:2], labels=[1, 2], **QUICK)
     assert two.labels.tolist() == [1, 2]
-    with pytest.raises(InputError, match=r"labels must lie in 0\.\.2"), pytest.warns(er.DataWarning):
+    with pytest.raises(InputError, match=r"labels must lie in 0\.\.2"):
         er.certify(net, X[:3], labels=[1, 2, 3], **QUICK)
     assert er.certify(net, X[:3], labels=["1", "2", "3"], **QUICK).labels.tolist() == [0, 1, 2]
+
+
+def test_names_that_are_numbers_written_otherwise_are_warned_about() -> None:
+    linear = pytest.importorskip("sklearn.linear_model")
+    net = er.load(linear.LogisticRegression().fit(X, np.where(SIGNS > 0, "02", "01")))
+    with pytest.warns(er.DataWarning, match="are those of outputs"):
+        assert er.certify(net, X[:1], labels=[1], **QUICK).labels.tolist() == [1]
+    turned = Network(net.nodes, net.decision, About(classes=("True", "False")))
+    with pytest.warns(er.DataWarning, match="are those of outputs"):
+        er.certify(turned, X[:2], labels=np.array([True, False]), **QUICK)
+
+
+def test_numbers_that_float64_does_not_tell_apart_are_refused() -> None:
+    linear = pytest.importorskip("sklearn.linear_model")
+    net = er.load(linear.LogisticRegression().fit(X, np.where(SIGNS > 0, 2**53 + 1, 2**53)))
+    with pytest.raises(InputError, match="give names of classes as text"):
+        er.certify(net, X[:1], labels=[2**53 + 1], **QUICK)

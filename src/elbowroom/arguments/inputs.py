@@ -17,6 +17,8 @@ from elbowroom.network.graph import Network
 from elbowroom.network.levels import words
 from elbowroom.network.table import Table
 
+_EXACT = 2.0**53  # from here on float64 does not tell whole numbers apart
+
 
 def labels_of(net: Network, labels: Array, batch: int) -> Tensor:
     """Labels as a vector of `batch` numbers of outputs, or an `InputError`; text is the name of a class.
@@ -28,19 +30,33 @@ def labels_of(net: Network, labels: Array, batch: int) -> Tensor:
     given = tensor_of(labels if named is None else named)
     if given.is_floating_point() and not bool((given == given.round()).all()):
         raise InputError("labels must be whole numbers")
+    if given.numel() and not bool((given.abs() < _EXACT).all()):
+        raise InputError("labels must be smaller than 2^53: give names of classes as text")
     given = given.to(torch.long).reshape(-1)
-    if named is None and given.numel() and not 0 <= int(given.min()) <= int(given.max()) < net.n_outputs:
-        given = _numbers_as_names(known, given, net.n_outputs)
-    place = {name: str(k) for k, name in enumerate(known)}
-    present = [str(k) for k in given.unique().tolist()] if named is None else []
-    if set(present) <= set(known) and any(place[name] != name for name in present):
-        warn(
-            f"labels that are numbers are those of outputs, 0 to {net.n_outputs - 1}; the network's classes are called "
-            f"{few(known)}: give these names as text if they are meant"
-        )
+    if named is None and given.numel():
+        if not 0 <= int(given.min()) <= int(given.max()) < net.n_outputs:
+            given = _numbers_as_names(known, given, net.n_outputs)
+        else:
+            _say_what_numbers_are(known, given, _is_boolean(labels))
     if len(given) not in (1, batch):
         raise InputError(f"got {len(given)} labels for {batch} inputs")
     return given.expand(batch)
+
+
+def _is_boolean(labels: Array) -> bool:
+    return labels.dtype == torch.bool if isinstance(labels, Tensor) else np.asarray(labels).dtype == np.bool_
+
+
+def _say_what_numbers_are(known: tuple[str, ...], given: Tensor, boolean: bool) -> None:
+    """Warns where labels, which are numbers of outputs, are the names of other outputs' classes as well."""
+    present = given.unique().tolist()
+    texts = [str(bool(k)) if boolean else str(k) for k in present]
+    meant = {text: text for text in texts if text in known} if boolean else by_value(texts, known)
+    if len(meant) == len(texts) and any(known.index(meant[text]) != k for text, k in zip(texts, present)):
+        warn(
+            f"labels that are numbers are those of outputs, 0 to {max(len(known) - 1, 0)}; the network's classes are "
+            f"called {few(known)}: give these names as text if they are meant"
+        )
 
 
 def _numbers_as_names(known: tuple[str, ...], given: Tensor, n_outputs: int) -> Tensor:

@@ -36,6 +36,7 @@ from elbowroom.claim.tree import (
 from elbowroom.errors import InputError
 
 MOST_BYTES = 1 << 25  # of one input's trees, unpacked
+MOST_TREES = 1 << 12  # of one input
 _MAGIC, _OLD = b"ERT2", b"ERT1"
 _HEAD, _TREE = struct.Struct("<4sI"), struct.Struct("<IIIIbh")
 
@@ -45,6 +46,8 @@ def pack(trees: Sequence[tuple[int, Tree]], quick: bool = False) -> bytes:
     bytes, in a tenth of the time."""
     if not trees:
         return b""
+    if len(trees) > MOST_TREES:
+        raise InputError(f"{len(trees):,} trees are more than an input may have, {MOST_TREES:,}")
     raw = struct.pack("<I", len(trees)) + b"".join(_packed(group, tree) for group, tree in trees)
     if len(raw) > MOST_BYTES:
         raise InputError(f"trees of {len(raw):,} bytes are more than an input may have, {MOST_BYTES:,}")
@@ -60,7 +63,7 @@ def unpack(data: bytes) -> list[tuple[int, Tree]]:
         return []
     raw = _Reader(_unzipped(data))
     (count,) = raw.numbers("<I")
-    if not 0 < count <= len(raw.data) // _TREE.size:
+    if not 0 < count <= MOST_TREES:
         raise InputError("the trees of splits are damaged: their number cannot be right")
     found = [_unpacked(raw) for _ in range(count)]
     if raw.at != len(raw.data):

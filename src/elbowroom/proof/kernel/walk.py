@@ -253,8 +253,7 @@ class StrictBounds:
         return below.reshape(-1, *node.shape), -above.reshape(-1, *node.shape)
 
     def _improve(self, i: int, index: Tensor, chosen: Tensor, below: Tensor, above: Tensor) -> None:
-        """Raises what is below entries `index` of node i, `b x r`, and their negatives, `b x size` each, by slopes of
-        their own."""
+        """Raises what is below entries `index`, `b x r`, of node i and their negatives by slopes of their own."""
         if i in self._only_relus:  # of an entry that is surely on one side of zero, nothing more is asked
             open_ = (below[chosen[:, None], index] < 0) & (above[chosen[:, None], index] < 0)
             index = index[:, open_.any(0)]
