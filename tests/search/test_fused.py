@@ -87,8 +87,10 @@ def test_matrices_of_convolutions_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
         patch.setattr(dense, "_pays", lambda like: False)
         (expected,) = dense.adjoint_at(node, c, [(2, 9, 9)])
     torch.testing.assert_close(found, expected)
-    matrix = dense._KNOWN[node.op][at]
+    matrix = dense._matrix(node, at, [(2, 9, 9)], c.a)
     assert matrix is not None and matrix.shape == (36, 98) and dense._matrix(node, at, [(2, 9, 9)], c.a) is matrix
+    node.op.weight.mul_(2)  # weights that were changed are others
+    torch.testing.assert_close(dense._matrix(node, at, [(2, 9, 9)], c.a), 2 * matrix)
     large = Geometry((1, 1), (-8, -8), (17, 17))  # nearly all of it would be zero
     assert dense._matrix(node, large, [(2, 9, 9)], c.a) is None
 
