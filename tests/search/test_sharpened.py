@@ -15,6 +15,7 @@ from elbowroom.claim.tree_bytes import as_bytes, unpack
 from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
+from elbowroom.proof.kernel import prove as kernel
 from elbowroom.proof.kernel import slopes
 from elbowroom.proof.kernel.walk import StrictBounds
 from elbowroom.search.bounds.methods import method_named
@@ -120,6 +121,15 @@ def test_fewer_leaves_are_needed() -> None:
     leaves = [prove(net, sets, spec, Limits(leaves=400, sharpened=k)) for k in (0, 6)]
     assert bool((leaves[1].proved | ~leaves[0].proved).all())
     assert int(leaves[1].leaves.sum()) < int(leaves[0].leaves.sum())
+    # What was found so is proved so, and not without.
+    trees = leaves[1].trees
+    plain = [{g: dataclasses.replace(tree, sharpened=0) for g, tree in own.items()} for own in trees]
+    found = [
+        kernel.prove(net, area_of(sets), spec.rows, spec.offset, spec.group, trees=[list(own.items()) for own in some])
+        for some in (trees, plain)
+    ]
+    held = leaves[1].proved.all(1)
+    assert bool(held.any()) and bool((found[0][held] > 0).all()) and not bool((found[1][held] > 0).all())
 
 
 @pytest.mark.parametrize("wrong", [-1, MOST_SHARPENED + 1, 1.0, True, None])
