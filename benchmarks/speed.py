@@ -7,7 +7,7 @@ Without names, all but mnist. DIR (default: ELBOWROOM_SHARED, or ../shared) hold
 
 - bounds: one evaluation, and one with the gradient of the smallest margin, on random and public networks. `Gflop` is
   what torch counts in its products, `share` the rate of that beside a plain product's. On a GPU also as a search has
-  them, replayed.
+  them, in half precision or replayed.
 - certify: seconds per input, to certify and to prove again, evaluations and gradients, mean log geometric mean of the
   extents; on the reference networks, public ones, and a scikit-learn classifier of breast cancer.
 - classes: 784-100-100-K networks for growing K. wide: 150,528 features, a box and an asymmetric one.
@@ -41,6 +41,7 @@ from elbowroom.machine.recorder import Recorder
 from elbowroom.network import operations
 from elbowroom.search.bounds.propagate import OwnBounds, margins_of
 from elbowroom.search.bounds.recorded import Passes
+from elbowroom.search.bounds.rough import roughly
 from elbowroom.search.regions.input_set import InputSet
 
 SHARED = Path(os.environ.get("ELBOWROOM_SHARED", Path(__file__).parents[2] / "shared"))
@@ -75,18 +76,19 @@ def breast_cancer() -> tuple[er.Network, Tensor]:
 
 
 def bound_of(
-    work: er.Network, x: Tensor, radius: Tensor, spec: Specification
+    work: er.Network, x: Tensor, radius: Tensor, spec: Specification, rough: er.Network | None = None
 ) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
     """One bound, margins `b x g` on boxes around `x`, and the derivative of the smallest by the radius."""
     margins = margins_of("adaptive")
+    assert isinstance(margins, OwnBounds)
 
     def value() -> Tensor:
         with torch.no_grad():
-            return margins(work, InputSet(x, radius), spec)
+            return margins(work, InputSet(x, radius), spec, rough=rough)
 
     def gradient() -> Tensor:
         at = radius.clone().requires_grad_()
-        return torch.autograd.grad(margins(work, InputSet(x, at), spec).amin(1).sum(), at)[0]
+        return torch.autograd.grad(margins(work, InputSet(x, at), spec, rough=rough).amin(1).sum(), at)[0]
 
     return value, gradient
 
@@ -163,15 +165,15 @@ class Bench:
         spec = label_stays(net.decide(net(x)), net.n_outputs).cast(torch.float32, self.device)
         work, x = net.cast(torch.float32, self.device), x.float().to(self.device)
         radius = torch.full_like(x, eps)
-        value, gradient = bound_of(work, x, radius, spec)
-        rate = self.product()
-        for kind, run in (("value", value), ("gradient", gradient)):
-            with FlopCounterMode(display=False) as counter:
-                run()
-            taken, flops = self.seconds(run), counter.get_total_flops()
-            self.say(
-                part="bounds", network=name, kind=kind, ms=1e3 * taken, Gflop=flops / 1e9, share=flops / taken / rate
-            )
+        rate, rough = self.product(), roughly(work)
+        for carrier, how in ((None, ""), *(((rough, ", in half precision"),) if rough is not None else ())):
+            value, gradient = bound_of(work, x, radius, spec, carrier)
+            for kind, run in (("value", value), ("gradient", gradient)):
+                with FlopCounterMode(display=False) as counter:
+                    run()
+                taken, flops = self.seconds(run), counter.get_total_flops()
+                share = flops / taken / rate
+                self.say(part="bounds", network=name, kind=kind + how, ms=1e3 * taken, Gflop=flops / 1e9, share=share)
         if self.gpu:
             self._replayed(name, work, InputSet(x, radius), spec)
 
@@ -205,7 +207,10 @@ class Bench:
             x = torch.tensor(data["x"][right]).reshape(-1, 784)
             self._certify(path.stem, er.Network.chain((784,), ops), x, {})
         for name, net in self.public():
-            self._certify(name, net, self.images(name, 32 if self.gpu else 2), {"domain": (0, 1)})
+            x = self.images(name, 32 if self.gpu else 2)
+            self._certify(name, net, x, {"domain": (0, 1)})
+            few = er.Sequential(gradients=4)  # what the solver stopped at before it went on while that pays
+            self._certify(f"{name}, 4 linearisations", net, x, {"domain": (0, 1), "solver": few})
         for name in ("mnist-net_256x2", "Convnet_maxpool"):
             path = self.shared / "models" / f"{name}.onnx"
             if path.exists():
@@ -235,7 +240,8 @@ class Bench:
         self.say(
             part="certify", network=name, seconds=taken / len(x), check=checked / len(x),
             evaluations=float(certs.evaluations.double().mean()), gradients=float(certs.gradients.double().mean()),
-            size=float(certs.geomean[good].log().mean()), certified=f"{int(good.sum())} of {len(x)}",
+            size=float(certs.geomean[good].log().mean()), uniform=float(certs.uniform[good].log().mean()),
+            certified=f"{int(good.sum())} of {len(x)}",
         )  # fmt: skip
 
     def classes(self) -> None:

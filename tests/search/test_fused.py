@@ -12,7 +12,7 @@ from torch import Tensor
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds import dense, fused
-from elbowroom.search.bounds.coefficients import Coefficients, Columns, Geometry, Patch, Places
+from elbowroom.search.bounds.coefficients import Coefficients, Columns, Geometry, Patch, Places, like, numbers
 from elbowroom.search.bounds.planes import Lines
 
 
@@ -132,16 +132,21 @@ def flat(found: Any) -> list[Tensor]:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("kind", KINDS)
-def test_kernels_on_a_gpu(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [*((kind, torch.float32) for kind in KINDS), ("columns", torch.float16), ("shared", torch.float16)],
+)
+def test_kernels_on_a_gpu(kind: str, dtype: torch.dtype) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
 
     def random(*size: int) -> Tensor:
         return torch.randn(*size, device="cuda", generator=generator)
 
     c, pairs = rows(kind, random)
+    c = c if dtype == torch.float32 else like(c, numbers(c).to(dtype))
     gaps = Lines([pairs.every[0], pairs.every[1].abs()])
-    below = random(*fused.numbers(c).shape)
+    below = random(*numbers(c).shape).to(dtype)
+    near = 1e-5 if dtype == torch.float32 else 2e-3
     jobs: list[Callable[[], Any]] = [lambda: fused.support(c, gaps.every[1])]
     for parallel, lines in ((False, pairs), (True, gaps)):
 
@@ -160,13 +165,14 @@ def test_kernels_on_a_gpu(kind: str) -> None:
         jobs += [lambda: fused.whole(c, (8, 16, 16)), lambda: fused.collected(weight, c, (8, 16, 16))]
     for job in jobs:
         for found, expected in zip(*both_ways(job)):
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+            torch.testing.assert_close(found, expected, rtol=near, atol=near * float(expected.abs().max()))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_parts_of_matrices_on_a_gpu() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_parts_of_matrices_on_a_gpu(dtype: torch.dtype) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
-    matrix = torch.randn(300, 784, device="cuda", generator=generator)
+    matrix = torch.randn(300, 784, device="cuda", generator=generator).to(dtype)
     index = torch.randint(0, 300, (24, 200), device="cuda", generator=generator)
     columns = torch.randint(-1, 784, (24, 500), device="cuda", generator=generator)
     signed = torch.randint(0, 600, (24, 200), device="cuda", generator=generator)

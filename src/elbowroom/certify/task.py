@@ -282,7 +282,7 @@ class Task:
 
         Where that leaves nothing, or the errors are not known, the region stays, and the verdict shrinks it.
         """
-        whole = self._stated(inputs, found)[1]
+        whole, problem = self._stated(inputs, found)[1], problem.precise()
         dtype = problem.at_input.dtype
         short = self.search.delta - self._prove(whole, inputs.spec).amin(1)
         short = torch.where(torch.isfinite(short), short, torch.inf).clamp_min(0).to(dtype)[:, None]

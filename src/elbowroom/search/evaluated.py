@@ -14,6 +14,7 @@ from elbowroom.machine.recorder import Recorder
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.propagate import BoundFunction, OwnBounds
 from elbowroom.search.bounds.recorded import Passes, can_record
+from elbowroom.search.bounds.rough import roughly
 from elbowroom.search.bounds.stable import Stable
 from elbowroom.search.derivatives import Derivatives
 from elbowroom.search.regions.input_set import InputSet
@@ -57,7 +58,7 @@ class Kept:
 
 
 class OwnEvaluated(Evaluated):
-    """The same by one of our bounds, which remember what neurons were stable."""
+    """The same by one of our bounds, which remember what neurons were stable; roughly, where that is faster."""
 
     def __init__(
         self, net: Network, bound: OwnBounds, spec: Specification, rows: Tensor, delta: float, kept: Kept
@@ -65,13 +66,21 @@ class OwnEvaluated(Evaluated):
         super().__init__(net, bound, spec, rows, delta)
         self._own, self._kept = bound, kept
         self._stable = Stable(net, len(rows))
+        self._rough = roughly(net)
+
+    @property
+    def precise(self) -> Evaluated | None:
+        """See `problem.Rough`."""
+        plain = Evaluated(self.net, self.bound, self.spec, self.rows, self.delta)
+        return None if self._rough is None else plain
 
     def __call__(self, sets: InputSet, index: Tensor) -> Tensor:
         at, passes = positions(self.rows, index), self._recorded(sets)
         differentiable = sets.radius.requires_grad or sets.center.requires_grad
         if passes is not None and not (torch.is_grad_enabled() and differentiable):
             return passes.margins(sets, at) - self.delta
-        return self._own(self.net, sets, self.spec.part(at), self._stable.at(at, sets)) - self.delta
+        seen = self._stable.at(at, sets)
+        return self._own(self.net, sets, self.spec.part(at), seen, rough=self._rough) - self.delta
 
     def derivatives(self, sets: InputSet, index: Tensor, at_input: Tensor, most: int) -> Derivatives | None:
         """See `problem.Differentiated`."""

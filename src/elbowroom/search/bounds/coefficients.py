@@ -117,6 +117,11 @@ def numbers(c: Coefficients) -> Tensor:
     return c if isinstance(c, Tensor) else c.a
 
 
+def wide(a: Tensor) -> Tensor:
+    """Numbers to compute with: those in half precision (see `rough`) in float32."""
+    return a.float() if a.dtype == torch.float16 else a
+
+
 def like(c: Coefficients, a: Tensor) -> Coefficients:
     """Other numbers over the same places; over nothing else where there were none."""
     if isinstance(c, Patch):
@@ -196,9 +201,9 @@ def collected(weight: Tensor, c: Coefficients, shape: Shape) -> Tensor:
     """`sum_s weight[b, k, s] c[b, s]` over all of a node, `b x k x *shape`."""
     batch, count = weight.shape[:2]
     if isinstance(c, Tensor):
-        return torch.bmm(weight, c.flatten(2)).reshape(batch, count, *shape)
+        return _weighted(weight, c.flatten(2)).reshape(batch, count, *shape)
     if isinstance(c, Columns):
-        found = torch.bmm(weight, c.a)
+        found = _weighted(weight, c.a)
         at = c.index.clamp_min(0)[:, None].expand_as(found)
         return found.new_zeros(batch, count, *shape).scatter_add_(2, at, found)
     positions = math.prod(shape[1:])
@@ -210,6 +215,10 @@ def collected(weight: Tensor, c: Coefficients, shape: Shape) -> Tensor:
         rows = values.new_zeros(batch * (positions + 1), shape[0]).index_add_(0, at, values.reshape(-1, shape[0]))
         totals.append(rows.reshape(batch, positions + 1, shape[0])[:, :positions].transpose(1, 2))
     return torch.stack(totals, 1).reshape(batch, count, *shape)
+
+
+def _weighted(weight: Tensor, a: Tensor) -> Tensor:
+    return torch.bmm(weight.to(a.dtype), a).to(weight.dtype)
 
 
 def dotted(c: Coefficients, a: Tensor, t: Tensor) -> Tensor:
@@ -276,5 +285,5 @@ def _each(lead: Sequence[int], size: int, device: torch.device) -> Tensor:
 __all__ = [
     "Coefficients", "Columns", "Geometry", "Patch", "Places", "channels_last", "cleaned", "collected", "columns_of",
     "cut", "dotted", "embedded", "images_of", "laid_out", "like", "numbers", "own_windows", "part_of", "total", "whole",
-    "windows",
+    "wide", "windows",
 ]  # fmt: skip

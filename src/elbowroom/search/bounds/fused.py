@@ -19,13 +19,24 @@ from elbowroom.machine.failures import is_out_of_memory
 from elbowroom.machine.recorder import is_recording
 from elbowroom.network.operations import Shape
 from elbowroom.search.bounds import coefficients, kernels
-from elbowroom.search.bounds.coefficients import Coefficients, Columns, Patch, columns_of, cut, dotted, numbers, part_of
+from elbowroom.search.bounds.coefficients import (
+    Coefficients,
+    Columns,
+    Patch,
+    columns_of,
+    cut,
+    dotted,
+    numbers,
+    part_of,
+    wide,
+)  # fmt: skip
 from elbowroom.search.bounds.planes import Lines
 
 _LEAST = 1 << 20  # numbers: of fewer, plain torch is about as fast, and nothing has to be compiled
 _ROWS, _NUMBERS = 16, 128  # of a block
 _FEW = 16  # sums at a time
-_NEAR = 1e-4  # of the largest: how far kernels may be from plain torch
+_NEAR = {torch.float16: 2e-3}  # of the largest: how far kernels may be from plain torch
+_NEAR_ELSE = 1e-4
 
 Way = Callable[[], tuple[Tensor, ...]]
 _GOOD: dict[tuple[Any, ...], bool] = {}  # by kernel and kind: whether it gave what plain torch gave
@@ -40,18 +51,18 @@ def past_lines(
     """
 
     def plain() -> tuple[Tensor, ...]:
-        a, every = numbers(c), look()
+        dtype, a, every = numbers(c).dtype, wide(numbers(c)), look()
         if parallel:
-            return -dotted(c, a.abs(), every[-1]), *(a * slope for slope in every[:-1])
+            return -dotted(c, a.abs(), every[-1]), *((a * slope).to(dtype) for slope in every[:-1])
         positive = a.clamp_min(0)
         below = (torch.addcmul(a * upper, positive, step) for upper, step in zip(every[:-2:2], every[1:-2:2]))
-        return dotted(c, a, every[-2]) + dotted(c, positive, every[-1]), *below
+        return dotted(c, a, every[-2]) + dotted(c, positive, every[-1]), *(t.to(dtype) for t in below)
 
     def fused() -> tuple[Tensor, ...]:
         return _past(c, lines, parallel, True)
 
     fits = len(lines.every) == (2 if parallel else 4) and _fits(c, len(lines))  # one term
-    added, *below = _better(("past", isinstance(c, Patch), parallel), plain, fused) if fits else plain()
+    added, *below = _better(("past", *_kind(c), parallel), plain, fused) if fits else plain()
     return below, added
 
 
@@ -64,6 +75,10 @@ def past_planes(
     a = numbers(c)
 
     def plain() -> tuple[Tensor, ...]:
+        found = in_full(wide(a), [wide(g) for g in below])
+        return tuple(t.to(a.dtype) for t in found)
+
+    def in_full(a: Tensor, below: Sequence[Tensor]) -> tuple[Tensor, ...]:
         every, by = look(), []
         if parallel:
             here, by_ends = -torch.copysign(every[-1], a), [-a.abs()]
@@ -87,7 +102,7 @@ def past_planes(
 
     one = len(below) == 1 and below[0].shape == a.shape and len(a) == len(lines)
     fits = one and _fits(c, len(a))
-    here, *by = _better(("up", isinstance(c, Patch), parallel), plain, fused) if fits else plain()
+    here, *by = _better(("up", *_kind(c), parallel), plain, fused) if fits else plain()
     return here, by
 
 
@@ -97,13 +112,13 @@ def attained(c: Coefficients, radius: Tensor) -> tuple[Tensor, Tensor]:
     a = numbers(c)
 
     def plain() -> tuple[Tensor, ...]:
-        return torch.copysign(cut(radius, c), a).neg_(), a.abs().neg_()
+        return torch.copysign(cut(radius, c), a).neg_().to(a.dtype), a.abs().neg_()
 
     def fused() -> tuple[Tensor, ...]:
         return _up(c, None, Lines((radius, radius)), True)[::3]
 
     fits = len(a) == len(radius) and _fits(c, len(a))
-    at, by_radius = _better(("attained", isinstance(c, Patch)), plain, fused) if fits else plain()
+    at, by_radius = _better(("attained", *_kind(c)), plain, fused) if fits else plain()
     return at, by_radius
 
 
@@ -143,12 +158,12 @@ def support(c: Coefficients, radius: Tensor) -> Tensor:
     """`sum |a| radius` of rows over a node, `b x r`; `radius`: `b x *shape`."""
 
     def plain() -> tuple[Tensor]:
-        return (dotted(c, numbers(c).abs(), cut(radius, c)),)
+        return (dotted(c, wide(numbers(c)).abs(), cut(radius, c)),)
 
     def fused() -> tuple[Tensor]:
         return (_past(c, Lines((radius, radius)), True, False)[0].neg_(),)
 
-    return (_better(("support", isinstance(c, Patch)), plain, fused) if _fits(c, len(radius)) else plain())[0]
+    return (_better(("support", *_kind(c)), plain, fused) if _fits(c, len(radius)) else plain())[0]
 
 
 def rows_of(
@@ -163,7 +178,7 @@ def rows_of(
         found = part_of(matrix, index % tall if signed and index is not None else index, columns)
         if signed and index is not None:
             found = found * torch.where(index < tall, 1.0, -1.0).to(found)[..., None]
-        return (found if scale is None else found * scale[:, None],)
+        return (found if scale is None else (found * scale[:, None]).to(found.dtype),)
 
     batch = max((len(t) for t in some if t is not None), default=0)
     rows, count = tall if index is None else index.shape[1], matrix.shape[1] if columns is None else columns.shape[1]
@@ -178,7 +193,7 @@ def rows_of(
         return (out,)
 
     large = _can(matrix) and batch * rows * count >= _LEAST
-    return (_better(("take", *has), plain, fused) if large else plain())[0]
+    return (_better(("take", matrix.dtype, *has), plain, fused) if large else plain())[0]
 
 
 def lines_at(c: Coefficients, lines: Lines) -> list[Tensor]:
@@ -195,7 +210,12 @@ def lines_at(c: Coefficients, lines: Lines) -> list[Tensor]:
 
 
 def _can(like: Tensor) -> bool:
-    return like.is_cuda and like.dtype == torch.float32
+    return like.is_cuda and like.dtype in (torch.float32, torch.float16)
+
+
+def _kind(c: Coefficients) -> tuple[Any, ...]:
+    """Of which rows a kernel is another."""
+    return isinstance(c, Patch), numbers(c).dtype
 
 
 def _fits(c: Coefficients, batch: int) -> bool:
@@ -226,7 +246,7 @@ def _same(found: Tensor, expected: Tensor) -> bool:
     if found.shape != expected.shape:
         return False
     size = torch.where(expected.isfinite(), expected, 0.0).abs().max()
-    near = (found - expected).abs() <= _NEAR * size
+    near = (found - expected).abs() <= _NEAR.get(expected.dtype, _NEAR_ELSE) * size
     return bool((near | (found == expected) | ~expected.isfinite()).all())
 
 
@@ -254,7 +274,8 @@ def _past(c: Coefficients, lines: Lines, parallel: bool, write: bool) -> tuple[T
     a, batch = numbers(c).contiguous(), len(lines)
     rows, count = a.shape[1], a[0, 0].numel()
     stacked, place, geometry = _looked_up(c, lines)
-    out, total = a.new_empty(batch, *a.shape[1:]) if write else a, a.new_empty(batch, rows)
+    out = a.new_empty(batch, *a.shape[1:]) if write else a
+    total = a.new_empty(batch, rows, dtype=torch.float32)
     _compiled()["past"][batch, -(-rows // _ROWS)](
         a, stacked, a if place is None else place, out, total, rows, count, 0 if len(a) == 1 else rows * count,
         stacked.shape[2], *geometry, place is not None, parallel, write, _ROWS, _NUMBERS,

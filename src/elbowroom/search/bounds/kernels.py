@@ -1,4 +1,7 @@
-"""Kernels for a GPU in Triton's language, which looks like Python and is never run as such. See `fused`."""
+"""Kernels for a GPU in Triton's language, which looks like Python and is never run as such. See `fused`.
+
+Rows are read and written in their own type, and computed with in float32.
+"""
 
 # mypy: disable-error-code="valid-type,name-defined,no-untyped-def"
 # (Triton reads annotations, and knows its own only.)
@@ -60,7 +63,7 @@ def _past(
         n = first + tl.arange(0, NUMBERS)
         inside = here[:, None] & (n < count)[None, :]
         at = r[:, None] * count + n[None, :]
-        v = tl.load(a + at, mask=inside, other=0.0)
+        v = tl.load(a + at, mask=inside, other=0.0).to(tl.float32)
         if PATCH:
             cell = n // channels
             y = top[:, None] + (cell // across)[None, :]
@@ -113,9 +116,9 @@ def _up(
         n = first + tl.arange(0, NUMBERS)
         inside = here[:, None] & (n < count)[None, :]
         at = first_at + r[:, None] * count + n[None, :]
-        v = tl.load(a + at, mask=inside, other=0.0)
+        v = tl.load(a + at, mask=inside, other=0.0).to(tl.float32)
         if not INPUT:
-            below = tl.load(g + at, mask=inside, other=0.0)
+            below = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
         if PATCH:
             cell = n // channels
             y = top[:, None] + (cell // across)[None, :]

@@ -32,13 +32,14 @@ from elbowroom.search.bounds.coefficients import Coefficients, Columns, Geometry
 from elbowroom.search.bounds.fused import collected, rows_of
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.planes import Planes
-from elbowroom.search.bounds.sizes import Sizes, numbers_of
+from elbowroom.search.bounds.sizes import Sizes, alike, numbers_of
 from elbowroom.search.bounds.walk import Plan, Steps, Walk, plan, relaxations, widest
 from elbowroom.search.bounds.wide import Entry, Through
 from elbowroom.search.memory import Pool
 from elbowroom.search.regions.input_set import InputSet
 
 _ROWS = 64  # at once, at least: fewer would read a large matrix again and again
+_MANY = 1 << 21  # numbers of all rows: of fewer, half precision saves nothing
 
 
 def lower_deviation(
@@ -54,6 +55,7 @@ def lower_deviation(
     active: dict[int, Tensor] | None = None,
     sizes: Sizes | None = None,
     signed: bool = False,
+    rough: Network | None = None,
 ) -> Tensor:
     """Lower bounds of rows over a node's deviation from its value at the centre.
 
@@ -65,7 +67,7 @@ def lower_deviation(
     parallel lines the result is minus the radius, to be added to the rows' centre. `chunk`: bytes for the rows in
     flight; `pool`: where Jacobians may be kept, which are computed again for each gradient where they do not fit.
     `active`: of some relaxed nodes, the entries that are not zero throughout, `b x m`, filled up with -1. `sizes`: how
-    many rows there is room for, where that depends on numbers.
+    many rows there is room for, where that depends on numbers. `rough`: the network in half precision, if rows may be.
     Differentiable by the region's radius and the planes.
     """
     ancestors = net_ancestors(net, node)
@@ -73,7 +75,7 @@ def lower_deviation(
     if chosen is not None and not parallel and not signed:
         negative = torch.where(chosen >= 0, chosen + net.nodes[node].size, -1)
         chosen = torch.stack([chosen, negative], 2).flatten(1)
-    own = active or {}, sizes or Sizes()
+    own = active or {}, sizes or Sizes(), rough
     job = _Job(net, node, rows, chosen, relaxed, ancestors, inputs, parallel, chunk, pool, planes, *own)
     tensors = [inputs.radius]
     for i in relaxed:
@@ -139,6 +141,7 @@ class _Piece(NamedTuple):
     batch: slice | Tensor
     rows: Tensor
     parts: list[Coefficients | Through]
+    unit: Tensor | None  # `m`, by which derivatives by slopes are to be multiplied
 
 
 @dataclass
@@ -166,6 +169,7 @@ class _Job:
     planes: dict[int, Planes]
     active: dict[int, Tensor]
     sizes: Sizes
+    rough: Network | None
     _kept: _Jacobian | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -186,6 +190,15 @@ class _Job:
         self.entry = entry if entry is not None and entry.node <= last else None
         first = 0 if self.entry is None else self.entry.node
         self.widest = widest(self.net, {i: at for i, at in self.plan.items() if i >= first})
+        numbers = len(self.inputs.radius) * self.count * self.widest
+        if numbers < _MANY or self.entry is not None or not self.inputs.is_box:
+            self.rough = None
+        self.dtype = self.inputs.radius.dtype if self.rough is None else torch.float16
+
+    @property
+    def carrier(self) -> Network:
+        """The network whose maps rows go through."""
+        return self.net if self.rough is None else self.rough
 
     # --- values
 
@@ -193,7 +206,7 @@ class _Job:
         radius = tensors[0]
         batch = radius.shape[0]
         out = radius.new_empty(batch, self.count)
-        rows_at_once = max(_ROWS, self.chunk // (3 * radius.element_size() * self.widest))
+        rows_at_once = max(_ROWS, self.chunk // (3 * self.dtype.itemsize * self.widest))
         if self.chosen is not None:
             return self._chosen_values(tensors, self.chosen, rows_at_once, out)
         own_rows = self.rows is not None and self.rows.shape[0] > 1
@@ -212,7 +225,7 @@ class _Job:
         return out
 
     def _chosen_values(self, tensors: Sequence[Tensor], chosen: Tensor, rows_at_once: int, out: Tensor) -> Tensor:
-        for part, count in self._alike(chosen, rows_at_once):
+        for part, count in alike(chosen, self.sizes, rows_at_once):
             walk = self._walk(tensors, part, False)
             step = -(-count // -(-count // rows_at_once)) if count else 1  # parts of a size
             for r in range(0, count, step):
@@ -221,11 +234,15 @@ class _Job:
                 out[part, r:r_end] = walk.down(start)
         return out
 
-    def _walk(self, tensors: Sequence[Tensor], part: slice | Tensor, trace: bool) -> Walk:
+    def _walk(self, tensors: Sequence[Tensor], part: slice | Tensor, trace: bool, unit: Tensor | None = None) -> Walk:
+        """`unit`: `m`, of what radius and ends are measured in."""
         active = {i: self._active_in(i, part) for i in self.active}
         planes = relaxations(self._terms, self._lines, active, part)
-        inputs = self.inputs.take(part, tensors[0][part])
-        return Walk(self.net, self.plan, inputs, planes, self.parallel, trace, self.entry)
+        radius = tensors[0][part]
+        if unit is not None:
+            radius, ends = radius / unit.reshape(-1, *[1] * (radius.dim() - 1)), 1 if self.parallel else 2
+            planes = {i: p._replace(lines=p.lines.in_units(unit, ends)) for i, p in planes.items()}
+        return Walk(self.carrier, self.plan, self.inputs.take(part, radius), planes, self.parallel, trace, self.entry)
 
     def _active_in(self, i: int, part: slice | Tensor) -> Tensor:
         """The active entries of node i for a part of the batch, `b x m`, as many as these inputs have at most."""
@@ -238,7 +255,7 @@ class _Job:
         """Coefficients of rows `first` to `last`: `1 x r x *shape`, or the inputs' own where `batch` is given."""
         if self.rows is not None:
             rows = self.rows if batch is None else self.rows[batch]
-            return {self.node: self._shaped(rows[:, first:last])}
+            return {self.node: self._shaped(rows[:, first:last].to(self.dtype))}
         index = torch.arange(first, last, device=self.inputs.radius.device)
         return self._unit_rows(index[None], None)
 
@@ -248,7 +265,7 @@ class _Job:
     def _unit_rows(self, index: Tensor, walk: Walk | None) -> dict[int, Coefficients]:
         """Rows of the (signed) identity by number, `b x r`; one step further down where that is free. `walk`: that
         of their inputs; None where they are the same for all."""
-        node = self.net.nodes[self.node]
+        node = self.carrier.nodes[self.node]
         row = MAPS.get(type(node.op)) if len(node.shape) == 1 else None
         matrix = None if row is None else row.matrix(node.op)
         if matrix is not None:
@@ -257,7 +274,7 @@ class _Job:
             if columns is None:
                 return {below: rows_of(matrix, index, signed=True)}
             return {below: Columns(rows_of(matrix, index, columns, signed=True), columns)}
-        sign = torch.where(index < node.size, 1.0, -1.0).to(self.inputs.radius.dtype)[..., None]
+        sign = torch.where(index < node.size, 1.0, -1.0).to(self.dtype)[..., None]
         index = index % node.size
         at = self.plan[self.node]
         if at is not None:
@@ -288,7 +305,7 @@ class _Job:
 
     def _down_to_lines(self, coefficients: dict[int, Coefficients]) -> dict[int, Coefficients]:
         """Carries coefficients back as far as they are the same for all inputs of the batch."""
-        steps = Steps(self.net, self.plan)
+        steps = Steps(self.carrier, self.plan)
         while True:
             top = max(coefficients)
             if top == 0 or top in self._terms or (self.entry is not None and top == self.entry.node):
@@ -310,16 +327,19 @@ class _Job:
         if lacking and keep:
             covered = needed if jacobian is None else needed | jacobian.covered
             every = numbers_of(covered, self.sizes, ("needed", self.node))
-            if self.pool.take(every.numel() * self._width(tensors) * grads.element_size()):
+            if self.pool.take(every.numel() * self._width(tensors) * self.dtype.itemsize):
                 self._kept = _Jacobian(covered, list(self._pieces(every, tensors)))
                 jacobian, lacking = self._kept, False
         pieces = self._pieces(index, tensors) if lacking or jacobian is None else jacobian.pieces
-        for batch, rows, parts in pieces:
+        slopes = self._slopes()
+        for batch, rows, parts, unit in pieces:
             at = rows.clamp_min(0).expand(len(grads), -1, -1)
             weight = torch.where(rows >= 0, grads[:, batch].gather(2, at), 0.0).transpose(0, 1)
-            for whole, part in zip(totals, parts):
+            for whole, part, slope in zip(totals, parts, slopes):
                 shape = tuple(whole.shape[2:])
                 found = part.collected(weight, shape) if isinstance(part, Through) else collected(weight, part, shape)
+                if slope and unit is not None:
+                    found = found * unit.reshape(-1, *[1] * (found.dim() - 1))
                 whole[:, batch] += found.transpose(0, 1)
         if not self.parallel:  # see `Walk.up`
             for lower, upper in zip(totals[1::2], totals[2::2]):
@@ -338,24 +358,31 @@ class _Job:
                 found += t[0].numel() if at is None else at.numbers(self.net.nodes[i].shape[0])
         return found
 
+    def _slopes(self) -> list[bool]:
+        """Which of the tensors are slopes."""
+        ends = [False] * (1 if self.parallel else 2)
+        return [False, *(s for i in self.relaxed for s in [*[True] * (self._parameters_of(i) - len(ends)), *ends])]
+
     def _parameters_of(self, i: int) -> int:
         return (len(self._terms[i]) + 1) * (1 if self.parallel else 2)
 
     def _pieces(self, index: Tensor, tensors: Sequence[Tensor]) -> Iterator[_Piece]:
         """Derivatives of the rows `index` (`b x s`, -1 for none), some at a time."""
-        step = max(1, 4 * self.chunk // (self._width(tensors) * tensors[0].element_size()))
-        for part, count in self._alike(index, step):
+        step = max(1, 4 * self.chunk // (self._width(tensors) * self.dtype.itemsize))
+        for part, count in alike(index, self.sizes, step):
+            # Radii may be too small for half precision: there they are measured in the largest one.
+            unit = None if self.rough is None else _largest(tensors[0][part])
             for rows in index[part, :count].split(step, 1):
-                yield _Piece(part, rows, self._derivatives(rows, part, tensors))
+                yield _Piece(part, rows, self._derivatives(rows, part, tensors, unit), unit)
 
     def _derivatives(
-        self, index: Tensor, part: slice | Tensor, tensors: Sequence[Tensor]
+        self, index: Tensor, part: slice | Tensor, tensors: Sequence[Tensor], unit: Tensor | None
     ) -> list[Coefficients | Through]:
-        walk = self._walk(tensors, part, True)
+        walk = self._walk(tensors, part, True, unit)
         rows = index.clamp_min(0)
         if self.rows is not None:
             own = self.rows[part] if self.rows.shape[0] > 1 else self.rows
-            own = own.expand(len(index), -1, -1)
+            own = own.expand(len(index), -1, -1).to(self.dtype)
             start: dict[int, Coefficients] = {}
             start[self.node] = self._shaped(own.gather(1, rows[..., None].expand(-1, -1, own.shape[-1])))
         elif self.chosen is not None:
@@ -365,17 +392,8 @@ class _Job:
         walk.down(start)
         return walk.up(self.ancestors)
 
-    def _alike(self, index: Tensor, most: int) -> Iterator[tuple[slice | Tensor, int]]:
-        """Inputs that have about as many rows each, `index`, `b x s`, -1 for none, so that few are computed for
-        nothing: which, and the largest count of them; at most `most` rows at a time, or one input."""
-        batch, width = index.shape
-        if self.sizes.fixed or batch * width <= most:
-            step = max(1, most // max(width, 1))
-            yield from ((slice(first, min(first + step, batch)), width) for first in range(0, batch, step))
-            return
-        sizes, order = (index >= 0).sum(1).sort(descending=True, stable=True)
-        listed, first = sizes.tolist(), 0
-        while first < batch and listed[first]:
-            last = first + max(1, most // listed[first])
-            yield order[first:last], listed[first]
-            first = last
+
+def _largest(radius: Tensor) -> Tensor:
+    """The largest radius of each input, `m`, and 1 where all are zero."""
+    found = radius.flatten(1).amax(1)
+    return torch.where(found > 0, found, 1.0)

@@ -75,6 +75,11 @@ class Lines:
             return self
         return Lines([t[part] for t in self.every])
 
+    def in_units(self, unit: Tensor, ends: int) -> Lines:
+        """With the last `ends` of them divided by `unit`, `b`."""
+        divided = [t / unit.reshape(-1, *[1] * (t.dim() - 1)) for t in self.every[-ends:]]
+        return Lines([*self.every[:-ends], *divided])
+
     def __len__(self) -> int:
         return len(self.every[0])
 

@@ -51,11 +51,13 @@ class Propagation:
         seen: Seen | None = None,
         sizes: Sizes | None = None,
         sharpened: int = 0,
+        rough: Network | None = None,
     ) -> None:
         """`bound_outputs`: also the outputs themselves, which direct margins do not need. `skip_inactive`: no
         linear bounds where the intervals already say that a ReLU gives zero or, in images, its input. `seen`: what
         is known of ReLUs from regions nearby; they have no linear bounds, either. `sizes`: how many rows there is
         room for; default, as many as there are. `sharpened`: how often slopes are improved for every hidden row.
+        `rough`: the network in half precision, where bounds need not be better than that.
         """
         self.net = net
         self.inputs = inputs
@@ -63,7 +65,7 @@ class Propagation:
         budget = budget or Budget.of(None, inputs.center.device)
         self._chunk, self._pool = budget.chunk, Pool(budget.keep)
         self._skips = _only_relus_read(net) if skip_inactive and method.intervals else frozenset()
-        self._seen, self._sizes, self._rounds = seen, sizes or Sizes(), sharpened
+        self._seen, self._sizes, self._rounds, self._rough = seen, sizes or Sizes(), sharpened, rough
         # On a GPU a pass more takes longer than its rows.
         on_cpu = inputs.center.device.type == "cpu" and not self._sizes.fixed
         self._one_by_one = on_cpu and not method.parallel and not sharpened
@@ -174,7 +176,7 @@ class Propagation:
         for term in planes.terms:
             zero = zero & (term.lower_slope == 0) & (term.upper_slope == 0)
         active = numbers_of(~zero, self._sizes, ("active", i))
-        if active.shape[1] <= _MOST_ACTIVE * node.size:
+        if active.shape[1] <= _MOST_ACTIVE * node.size or self._rough is not None:  # whose rows are better cut evenly
             self._active[i] = active
 
     def _linear_bounds(self, i: int, chosen: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -182,7 +184,7 @@ class Propagation:
         value, parallel = self.values[i], self.method.parallel
         found = lower_deviation(
             self.net, i, None, self.planes, self.inputs, parallel, self._chunk, self._pool, chosen, self._active,
-            self._sizes,
+            self._sizes, rough=self._rough,
         )  # fmt: skip
         below, above = (found, found) if parallel else found.chunk(2, dim=1)
         if chosen is not None:
@@ -246,7 +248,7 @@ class Propagation:
         if self.method.linear:
             found = value + lower_deviation(
                 self.net, last, spec.rows, self.planes, self.inputs, self.method.parallel, self._chunk, self._pool,
-                active=self._active, sizes=self._sizes,
+                active=self._active, sizes=self._sizes, rough=self._rough,
             )  # fmt: skip
             if self.method.parallel:
                 found = found + dot_rows(spec.rows, self.phi[last])
@@ -326,11 +328,13 @@ class OwnBounds:
         spec: Specification,
         seen: Seen | None = None,
         sizes: Sizes | None = None,
+        rough: Network | None = None,
     ) -> Tensor:
         direct = self.margin == "direct"
         found = Propagation(
-            net, inputs, self.method, self.budget, bound_outputs=not direct, skip_inactive=True, seen=seen, sizes=sizes
-        )
+            net, inputs, self.method, self.budget, bound_outputs=not direct, skip_inactive=True, seen=seen, sizes=sizes,
+            rough=rough,
+        )  # fmt: skip
         return found.margins(spec, self.margin)
 
 

@@ -21,6 +21,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.linear import net_ancestors
 from elbowroom.search.bounds.propagate import OwnBounds
+from elbowroom.search.bounds.rough import roughly
 from elbowroom.search.bounds.sizes import Fixed, Key, Noted, Sizes, room_for
 from elbowroom.search.bounds.stable import Stable
 from elbowroom.search.bounds.walk import plan, widest
@@ -115,7 +116,7 @@ class Passes:
         return Derivatives(margins, index, rest[0] if rest else None, by_radius)
 
     def _margins(self, sets: InputSet, at: Tensor, sizes: Sizes) -> Tensor:
-        return self._own(self.net, sets, self._spec.part(at), self._stable.at(at, sets), sizes)
+        return self._own(self.net, sets, self._spec.part(at), self._stable.at(at, sets), sizes, roughly(self.net))
 
     # --- recording
 

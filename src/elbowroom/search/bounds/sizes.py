@@ -6,11 +6,14 @@ had, and says whether that was enough.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 Key = tuple[str, int]  # what is counted, and at which node
 _SPARE, _STEP = 1.25, 16  # room for more than there were, in steps of so many
+_EVEN = 8  # on a GPU, products whose sides are no multiples of this are much slower
 
 
 class Sizes:
@@ -20,7 +23,7 @@ class Sizes:
 
     def most(self, key: Key, counts: Tensor, limit: int) -> int:
         """Room for the largest of `counts`, `b`, none above `limit`."""
-        return int(counts.max()) if counts.numel() else 0
+        return even(int(counts.max()), counts) if counts.numel() else 0
 
 
 class Noted(Sizes):
@@ -45,10 +48,15 @@ class Fixed(Sizes):
         self.exceeded = torch.zeros((), dtype=torch.bool, device=device)
 
     def most(self, key: Key, counts: Tensor, limit: int) -> int:
-        room = min(limit, room_for(self._seen.get(key, 0)))
+        room = min(even(limit, counts), room_for(self._seen.get(key, 0)))
         if room < limit:
             self.exceeded = self.exceeded | (counts > room).any()
         return room
+
+
+def even(count: int, like: Tensor) -> int:
+    """As many or a few more, where that is faster."""
+    return -(-count // _EVEN) * _EVEN if like.is_cuda else count
 
 
 def room_for(seen: int) -> int:
@@ -67,4 +75,20 @@ def numbers_of(mask: Tensor, sizes: Sizes, key: Key) -> Tensor:
     return found.scatter_(1, place, torch.arange(limit, device=mask.device).expand(batch, -1))[:, :most]
 
 
-__all__ = ["Fixed", "Key", "Noted", "Sizes", "numbers_of", "room_for"]
+def alike(index: Tensor, room: Sizes, most: int) -> Iterator[tuple[slice | Tensor, int]]:
+    """Inputs that have about as many rows each, `index`, `b x s`, -1 for none, so that few are computed for
+    nothing: which, and the largest count of them; at most `most` rows at a time, or one input."""
+    batch, width = index.shape
+    if room.fixed or batch * width <= most:
+        step = max(1, most // max(width, 1))
+        yield from ((slice(first, min(first + step, batch)), width) for first in range(0, batch, step))
+        return
+    sizes, order = (index >= 0).sum(1).sort(descending=True, stable=True)
+    listed, first = sizes.tolist(), 0
+    while first < batch and listed[first]:
+        last = first + max(1, most // listed[first])
+        yield order[first:last], listed[first]
+        first = last
+
+
+__all__ = ["Fixed", "Key", "Noted", "Sizes", "alike", "numbers_of", "room_for"]

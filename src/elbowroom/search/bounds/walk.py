@@ -208,6 +208,8 @@ class Walk(Steps):
         if self.trace is not None or not self.inputs.is_box or isinstance(c, Patch) or not _reads_slowly(numbers(c)):
             return None
         a, radius = numbers(c), self.inputs.radius
+        if a.dtype != radius.dtype:  # a radius may be too small for half precision
+            return None
         if len(a) != len(radius) or a.shape[1] < a.shape[2]:  # a matrix for each input must be less than its rows
             return None
         scaled = rows_of(weight, c.index if isinstance(c, Columns) else None, None, radius)
@@ -336,7 +338,7 @@ def relaxations(
 
 def _reads_slowly(a: Tensor) -> bool:
     """Whether rows take as long to read as to make."""
-    return a.is_cuda
+    return a.is_cuda or a.dtype == torch.float16
 
 
 def _cut_to(a: Tensor, index: Tensor) -> Columns:

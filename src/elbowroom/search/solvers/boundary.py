@@ -51,22 +51,27 @@ class Trail:
             last_v = torch.where(missing[..., None], made_up[:, None], last_v)
         return Trail(torch.cat([t, self.t[:, :1], last_t], 1), torch.cat([v, self.v[:, :1], last_v], 1))
 
+    def bend(self) -> Tensor:
+        """The curvature of every margin, `b x g`, see `with_point`, in units of the latest factor."""
+        return torch.where(self.t[:, :1].isfinite(), self._curve() * self.t[:, :1].square(), 0.0)
+
+    def _curve(self) -> Tensor:
+        t0, t1, t2 = (t[:, None] for t in self.t.unbind(1))
+        v0, v1, v2 = self.v.unbind(1)
+        curve = ((v1 - v2) / (t1 - t2) - (v0 - v1) / (t0 - t1)) / (t2 - t0)
+        return torch.where(curve.isfinite(), curve, 0.0)  # two points only, or twice the same
+
     def take(self, index: Tensor) -> Trail:
         return Trail(self.t[index], self.v[index])
 
     def put(self, index: Tensor, other: Trail) -> None:
         self.t[index], self.v[index] = other.t, other.v
 
-    def to(self, device: torch.device) -> Trail:
-        return Trail(self.t.to(device), self.v.to(device))
-
     def root(self) -> Tensor:
         """Where the first margin becomes negative, by what is known, `b`; infinite where none seems to."""
-        t0, t1, t2 = (t[:, None] for t in self.t.unbind(1))
-        v0, v1, v2 = self.v.unbind(1)
-        chord = (v0 - v1) / (t0 - t1)
-        curve = ((v1 - v2) / (t1 - t2) - chord) / (t2 - t0)
-        curve = torch.where(curve.isfinite(), curve, 0.0)  # two points only, or twice the same
+        t0, t1 = (t[:, None] for t in self.t[:, :2].unbind(1))
+        v0, v1 = self.v[:, :2].unbind(1)
+        chord, curve = (v0 - v1) / (t0 - t1), self._curve()
         slope = chord - curve * (t1 - t0)
         inner = (slope * slope - 4 * curve * v0).clamp_min(0)
         # The root next to the latest point, on the side where a falling margin meets zero.
@@ -80,7 +85,8 @@ class Trail:
 @dataclass
 class Crossing:
     """Where the margins of rays end. `low`: the largest factor seen at which none is negative, `b`, zero where there is
-    none; `end`: where they seem to end, `b`, and `met`: whether that was seen, `b`; `points`: the last ones."""
+    none. On the `desk`: `end`, where they seem to end, `b`, and `met`, whether that was seen, `b`; `points`: the last
+    ones."""
 
     low: Tensor
     end: Tensor
@@ -103,21 +109,20 @@ def to_boundary(
 
     Margins need not be monotone; this finds *a* crossing, and `low` was evaluated and found feasible. `tolerance`: it
     is within this share of a factor that is infeasible, or seems so, or at the caps. `points`: what is known already,
-    of factors up to the caps. `bend`: see `Trail.with_point`. `roughly`: where margins
+    of factors up to the caps. `bend`: see `Trail.with_point`. Both on the `desk`. `roughly`: where margins
     are smooth, a factor within this share of the end, on either side, will do.
     """
-    dtype, device, desk = theta.dtype, theta.device, _desk(theta)
-    limit = _limit(theta, problem.region.caps).to(desk)
+    dtype, device, books = theta.dtype, theta.device, desk(theta)
+    limit = _limit(theta, problem.region.caps).to(books)
     low, end, high = torch.zeros_like(limit), torch.zeros_like(limit), torch.full_like(limit, torch.inf)
     met, stuck = torch.ones_like(limit, dtype=torch.bool), torch.zeros_like(limit, dtype=torch.long)
     aim, width = torch.full_like(limit, torch.nan), torch.full_like(limit, torch.inf)
-    at_input = problem.at_input.to(desk)
+    at_input = problem.at_input.to(books)
     margin, beyond = at_input.double().amin(1), torch.zeros_like(limit)  # at the input; just beyond the end
     trial = limit.clamp_max(1.0)
     known = points is not None
-    points = Trail.at_zero(at_input) if points is None else points.to(desk)
-    bend = None if bend is None else bend.to(desk)
-    open_ = torch.arange(len(theta), device=desk)
+    points = Trail.at_zero(at_input) if points is None else points
+    open_ = torch.arange(len(theta), device=books)
     for step in range(most):
         if known:
             t, value = points.t[:, 0], points.v[:, 0].to(dtype)
@@ -152,7 +157,7 @@ def to_boundary(
         lost = (root <= low * (1 + tolerance)) & ~trusted
         trial = torch.minimum(_next(root, low, high, (stuck >= _STUCK) | lost, tolerance), limit)
         aim = root
-    return Crossing(low.to(device, dtype), end.to(device, dtype), met.to(device), points.to(device))
+    return Crossing(low.to(device, dtype), end.to(dtype), met, points)
 
 
 def _with_margins(
@@ -169,8 +174,9 @@ def _with_margins(
     return value, points
 
 
-def _desk(theta: Tensor) -> torch.device:
-    """Where the bookkeeping is done: of few inputs it is next to nothing, but for launching it on a GPU."""
+def desk(theta: Tensor) -> torch.device:
+    """Where the books of regions `theta`, `b x d`, are kept: of few inputs it is next to nothing, but for launching it
+    on a GPU."""
     return torch.device("cpu") if len(theta) <= _FEW else theta.device
 
 

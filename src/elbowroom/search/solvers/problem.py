@@ -31,6 +31,16 @@ class Differentiated(Protocol):
         ...
 
 
+@runtime_checkable
+class Rough(Protocol):
+    """Margins that may be wrong by a few parts in ten thousand."""
+
+    @property
+    def precise(self) -> Margins | None:
+        """The same as precise as their type, and slower; None where these are so themselves."""
+        ...
+
+
 @dataclass
 class Work:
     """What was spent on each input: evaluations of the bounds, evaluations with gradient, rows differentiated."""
@@ -80,6 +90,11 @@ class Problem:
         if len(chosen) == len(self):
             return self
         return replace(self, region=self.region.take(chosen), index=self.index[chosen], at_input=self.at_input[chosen])
+
+    def precise(self) -> Problem:
+        """The same problem with margins as precise as their type."""
+        found = self.evaluate.precise if isinstance(self.evaluate, Rough) else None
+        return self if found is None else replace(self, evaluate=found)
 
     @cached_property
     def _positions(self) -> Tensor:

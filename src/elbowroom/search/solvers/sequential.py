@@ -16,13 +16,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elbowroom.search.solvers.boundary import Trail, to_boundary
+from elbowroom.search.solvers.boundary import Trail, desk, to_boundary
 from elbowroom.search.solvers.driver import Best
 from elbowroom.search.solvers.problem import Problem
 
 _FIRST = 4  # linearisations, within which small gains count
 _JUMP = 0.01  # of the mean log width: a step that loses more meets margins that jump
 _INSIDE = 0.7  # times the region: where to linearise then
+_CLOSE = 2e-3  # of a factor: how far a rough end may be from a precise one, to be put right by a parabola
+_WITHIN = 0.4  # of the tolerance: how far inside of it
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,12 @@ class Sequential:
         Yields:
             After every step.
         """
-        everyone = active = torch.arange(len(best.theta), device=best.theta.device)
+        books = desk(best.theta)
+        everyone = active = torch.arange(len(best.theta), device=books)
         here = Ray.unknown(problem, best)
         sure = here.take(everyone)
-        share = torch.ones_like(best.size)
-        weight = problem.region.importance.sum(1).clamp_min(1e-30)
+        share = torch.ones_like(here.factor)
+        weight = problem.region.importance.sum(1).clamp_min(1e-30).to(books)
         best.end(active, f"after {_count(self.gradients)}" if self.gradients else "with a scaling alone")
         for step in range(self.gradients):
             if not len(active):
@@ -77,19 +80,35 @@ class Sequential:
             active = active[~done]
             yield
         here.put(everyone, sure, sure.size > here.size)
-        found = to_boundary(problem, here.base, tolerance=self.polish, points=here.points if self.gradients else None)
-        best.offer(problem, everyone, problem.region.grow(here.base, found.low), found.low > 0)
+        self._scale(problem, here, best)
         yield
+
+    def _scale(self, problem: Problem, here: Ray, best: Best) -> None:
+        """Offers the ends of the rays."""
+        everyone, region = torch.arange(len(problem), device=best.theta.device), problem.region
+        precise = problem.precise()
+        if precise is problem:
+            points = here.points if self.gradients else None
+            end = to_boundary(problem, here.base, tolerance=self.polish, points=points).low
+            best.offer(problem, everyone, region.grow(here.base, end), end > 0)
+            return
+        # Rough margins say nearly where rays end: from there a precise one does, by the curvature that is known.
+        theta = region.grow(here.base, here.factor.to(best.theta))
+        found = to_boundary(precise, theta, tolerance=self.polish, bend=here.points.bend(), roughly=_CLOSE)
+        end = torch.where(found.met, found.end, (1 - _WITHIN * self.polish) * found.end).to(theta)
+        best.offer(problem, everyone, region.grow(theta, end), end > 0)
 
     def _step(self, part: Problem, here: Ray, sure: Ray, share: Tensor, active: Tensor, step: int) -> Tensor:
         """Linearises the margins of the inputs `active`, whose problem is `part`, at the end of their rays `here`, and
         takes them to a better ray; how much their objectives seem to have grown, `m`. `sure`: the best rays along which
         margins were linearised; `share`: how much of a step to go; all three brought up to date."""
-        theta = part.region.grow(here.base[active], here.factor[active])
+        base = here.base[active]
+        theta = part.region.grow(base, here.factor[active].to(base))
         linear = part.jacobian(theta, step)
-        margins = linear.margins
-        bend = (linear.along(part.region.sides(theta)) - (margins - part.at_input)).double().nan_to_num(nan=0.0)
-        points = Trail.at_zero(part.at_input).with_point(torch.ones_like(margins[:, 0]), margins, bend)
+        slopes = linear.along(part.region.sides(theta))
+        margins, slopes, at_input = (t.to(active.device) for t in (linear.margins, slopes, part.at_input))
+        bend = (slopes - (margins - at_input)).double().nan_to_num(nan=0.0)
+        points = Trail.at_zero(at_input).with_point(torch.ones_like(margins[:, 0]), margins, bend)
         met = here.met[active]
         # A margin that jumps to a negative value has a parabola that ends elsewhere.
         ray = Ray.through(part, theta, points, torch.where(met, 1.0, points.root()), met)
@@ -97,11 +116,11 @@ class Sequential:
         target = part.respond(linear, theta, step)
         target = torch.where(torch.isfinite(target), target, theta)
         before, gained = sure.size[active], torch.zeros_like(ray.size)
-        pending = torch.arange(len(active), device=theta.device)
+        pending = torch.arange(len(active), device=active.device)
         here.put(active, sure.take(active), torch.ones_like(pending, dtype=torch.bool))
         for _ in range(1 + self.retries):
             tried = part.take(pending)
-            mixed = tried.region.mix(theta[pending], target[pending], share[active[pending]])
+            mixed = tried.region.mix(theta[pending], target[pending], share[active[pending]].to(theta))
             end = to_boundary(tried, mixed, tolerance=self.tolerance, bend=bend[pending], roughly=self.roughly)
             found = Ray.through(tried, mixed, end.points, end.end, end.met)
             gain = found.size - before[pending]
@@ -117,8 +136,8 @@ class Sequential:
 
 @dataclass
 class Ray:
-    """Regions `grow(base, t)`, `base`: `b x d`, and what is known of their margins. `factor`: where they seem to end,
-    `b`; `size`: how good the region there is, `b`; `met`: whether they were seen to end there, `b`."""
+    """Regions `grow(base, t)`, `base`: `b x d`, and what is known of their margins, on the `desk`. `factor`: where they
+    seem to end, `b`; `size`: how good the region there is, `b`; `met`: whether they were seen to end there, `b`."""
 
     base: Tensor
     points: Trail
@@ -129,15 +148,16 @@ class Ray:
     @staticmethod
     def unknown(problem: Problem, best: Best) -> Ray:
         """Through the best regions so far; of their margins nothing is known."""
-        lost = torch.full_like(best.size, -torch.inf)
-        one, met = torch.ones_like(best.size), torch.ones_like(best.size, dtype=torch.bool)
-        return Ray(best.theta.clone(), Trail.at_zero(problem.at_input), one, lost, met)
+        books = desk(best.theta)
+        lost = torch.full_like(best.size, -torch.inf, device=books)
+        one, met = torch.ones_like(lost), torch.ones_like(lost, dtype=torch.bool)
+        return Ray(best.theta.clone(), Trail.at_zero(problem.at_input.to(books)), one, lost, met)
 
     @staticmethod
     def through(problem: Problem, base: Tensor, points: Trail, end: Tensor, met: Tensor) -> Ray:
         latest = points.t[:, 0].to(base.dtype)
         factor = torch.minimum(torch.maximum(end.to(base.dtype), latest / 4), 4 * latest)
-        size = problem.size(problem.region.grow(base, factor))
+        size = problem.size(problem.region.grow(base, factor.to(base))).to(factor.device)
         return Ray(base, points, factor, torch.where(points.v[:, 0].isfinite().all(1), size, -torch.inf), met)
 
     def take(self, index: Tensor) -> Ray:
