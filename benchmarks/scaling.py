@@ -1,11 +1,12 @@
-"""What certifying costs, against width, depth, input size and number of inputs; and the model behind it.
+"""What certifying costs, against width, depth, input size, number of inputs and batch; and the model behind it.
 
     python benchmarks/scaling.py [--device cpu] [--quick]
 
 Random ReLU networks (He's initial weights, small biases), random inputs, the default setting, one thread on a CPU. The
 model: an evaluation of the bounds takes `2 * 2 * sum_l rows_l * sum_{k <= l} w_k w_{k-1}` floating-point operations per
 input (two rows per neuron that is not inactive, each carried back through all earlier layers); the last column is the
-rate that this makes of the time spent, evaluations with gradient counted three times. Prints docs/scaling.md's table.
+rate that this makes of the time spent, evaluations with gradient counted three times. Peak memory is that of the
+process or, on a GPU, of the device. Prints docs/scaling.md's tables.
 """
 
 from __future__ import annotations
@@ -46,19 +47,23 @@ def operations(features: int, width: int, depth: int, active: float = 0.75) -> f
     return 2 * (hidden + 9 * sum(products))
 
 
-def measure(case: tuple[int, int, int], inputs: int, device: str) -> str:
+def measure(case: tuple[int, int, int], inputs: int, device: str, batch: int | None = None) -> str:
     net = network(*case)
     generator = torch.Generator().manual_seed(1)
     x = torch.rand(inputs, case[0], generator=generator, dtype=torch.float64).to(device)
-    er.certify(net, x[:2])
+    er.certify(net, x if device != "cpu" else x[:2], batch=batch)  # kernels are compiled for sizes
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
     started = clock(device)
-    certs = er.certify(net, x)
+    certs = er.certify(net, x, batch=batch)
     seconds = clock(device) - started
     work = float((certs.evaluations + 2 * certs.gradients).double().mean())
     rate = inputs * work * operations(*case) / seconds / 1e9
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+    process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+    peak = process if device == "cpu" else torch.cuda.max_memory_allocated() / 1024**3
+    many = f"{inputs:,}" if batch is None else f"{inputs:,} by {batch:,}"
     return (
-        f"| {case[0]}-{'-'.join([str(case[1])] * case[2])}-10 | {inputs:,} | {seconds / inputs * 1e3:.3g} | "
+        f"| {case[0]}-{case[1]}x{case[2]}-10 | {many} | {seconds / inputs * 1e3:.3g} | "
         f"{certs.evaluations.double().mean():.1f} + {certs.gradients.double().mean():.1f} | "
         f"{operations(*case) / 1e6:.3g} | {rate:.3g} | {peak:.2f} |"
     )
@@ -83,9 +88,13 @@ def main() -> None:
         print(f"\nBy {name}:\n\n{head}\n|---|---:|---:|---:|---:|---:|---:|")
         for case in cases:
             print(measure(case, inputs, options.device), flush=True)
+    on_cpu = options.device == "cpu"
     print(f"\nBy number of inputs:\n\n{head}\n|---|---:|---:|---:|---:|---:|---:|")
-    for count in (1, 8, 64) if options.quick else (1, 16, 64, 256, 1024):
-        print(measure((784, 100, 3), count, options.device), flush=True)
+    for count in (1, 8, 64) if options.quick else (1, 16, 64, 256, 1024) if on_cpu else (1, 16, 256, 1024, 8192):
+        print(measure(BASE, count, options.device), flush=True)
+    print(f"\nBy batch:\n\n{head}\n|---|---:|---:|---:|---:|---:|---:|")
+    for batch in (1, 8) if options.quick else (1, 4, 16, 64) if on_cpu else (64, 256, 1024, 4096):
+        print(measure(BASE, 2 * inputs if on_cpu else 4096, options.device, batch), flush=True)
 
 
 if __name__ == "__main__":

@@ -129,3 +129,14 @@ def test_regions_are_scaled_precisely(
     assert (near.geomean.log() - full.geomean.log()).abs().max() < 2e-3
     assert abs(float((near.geomean.log() - full.geomean.log()).mean())) < 5e-4
     assert er.check(near, net)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_many_inputs_on_a_gpu() -> None:
+    """More than the host keeps books of, then fewer, as some are done."""
+    x = torch.rand(1100, 150, generator=torch.Generator().manual_seed(1))
+    near = er.certify(network(), x, device="cuda")
+    some = torch.arange(0, 1100, 100)
+    alone = er.certify(network(), x[some], device="cpu")
+    assert near.certified.all() and er.check(near, network(), device="cuda")
+    assert (near.geomean[some].log() - alone.geomean.log()).abs().max() < 5e-3

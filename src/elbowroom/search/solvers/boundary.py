@@ -85,8 +85,8 @@ class Trail:
 @dataclass
 class Crossing:
     """Where the margins of rays end. `low`: the largest factor seen at which none is negative, `b`, zero where there is
-    none. On the `desk`: `end`, where they seem to end, `b`, and `met`, whether that was seen, `b`; `points`: the last
-    ones."""
+    none. Where books are kept: `end`, where they seem to end, `b`, and `met`, whether that was seen, `b`; `points`: the
+    last ones."""
 
     low: Tensor
     end: Tensor
@@ -109,10 +109,10 @@ def to_boundary(
 
     Margins need not be monotone; this finds *a* crossing, and `low` was evaluated and found feasible. `tolerance`: it
     is within this share of a factor that is infeasible, or seems so, or at the caps. `points`: what is known already,
-    of factors up to the caps. `bend`: see `Trail.with_point`. Both on the `desk`. `roughly`: where margins
-    are smooth, a factor within this share of the end, on either side, will do.
+    of factors up to the caps. `bend`: see `Trail.with_point`. Both where the caller keeps books. `roughly`: where
+    margins are smooth, a factor within this share of the end, on either side, will do.
     """
-    dtype, device, books = theta.dtype, theta.device, desk(theta)
+    dtype, device, books = theta.dtype, theta.device, _books(theta, points, bend)
     limit = _limit(theta, problem.region.caps).to(books)
     low, end, high = torch.zeros_like(limit), torch.zeros_like(limit), torch.full_like(limit, torch.inf)
     met, stuck = torch.ones_like(limit, dtype=torch.bool), torch.zeros_like(limit, dtype=torch.long)
@@ -178,6 +178,11 @@ def desk(theta: Tensor) -> torch.device:
     """Where the books of regions `theta`, `b x d`, are kept: of few inputs it is next to nothing, but for launching it
     on a GPU."""
     return torch.device("cpu") if len(theta) <= _FEW else theta.device
+
+
+def _books(theta: Tensor, points: Trail | None, bend: Tensor | None) -> torch.device:
+    """Where the caller keeps them, if that is known: it may have begun with more inputs."""
+    return bend.device if bend is not None else points.t.device if points is not None else desk(theta)
 
 
 def _limit(theta: Tensor, caps: Tensor) -> Tensor:
