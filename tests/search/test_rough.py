@@ -131,6 +131,21 @@ def test_regions_are_scaled_precisely(
     assert er.check(near, net)
 
 
+def test_rows_that_overflow_after_all(everywhere: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Single numbers may be too large where the mean is not."""
+    monkeypatch.setattr(rough, "_MOST", 12)  # no small network is so uneven
+    layers = [node.op for node in network().nodes[3:] if isinstance(node.op, ops.Linear | ops.ReLU)]
+    for op in layers[:3:2]:
+        op.weight[0, 0] = 270.0  # times each other, more than 65,504
+    net, x = Network.chain((150,), layers), inputs(2)
+    assert rough.roughly(net.cast(torch.float32)) is not None
+    near = er.certify(net, x)
+    monkeypatch.setattr(rough, "_pays", lambda net: False)
+    full = er.certify(net, x)
+    assert near.certified.all() and er.check(near, net)
+    assert (near.geomean / full.geomean).min() > 0.9
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_many_inputs_on_a_gpu() -> None:
     """More than the host keeps books of, then fewer, as some are done."""
