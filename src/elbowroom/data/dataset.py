@@ -172,8 +172,8 @@ def number_labels(texts: Sequence[str | None], where: str) -> tuple[np.ndarray, 
         if not text:
             raise InputError(f"{where}: input {k} has no label; leave it out, or go without labels")
         first.setdefault(text, k)
-    names: tuple[str, ...] | None = tuple(sorted(first))
-    number = {name: k for k, name in enumerate(names)}
+    number = {name: k for k, name in enumerate(sorted(first))}
+    names: tuple[str, ...] | None = tuple(number)
     if all(map(_is_number, first)):
         meant = {text: _class_number(text, k, where) for text, k in first.items()}
         if len(set(meant.values())) == len(meant) and not any(map(_PADDED.fullmatch, meant)):
