@@ -11,6 +11,7 @@ import threading
 from collections.abc import Generator, Hashable, Iterable, Iterator
 from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -53,9 +54,9 @@ class _Processes:
         resource_tracker.ensure_running()  # it changes the mask of signals, so not while that is ours
 
     def start(self) -> Hashable:
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(there, *self._given), daemon=True)
+        process = context.Process(target=_serve, args=(there, dict(os.environ), *self._given), daemon=True)
         self._alive[here] = process
         with _no_signals():
             process.start()
@@ -88,6 +89,16 @@ class _Processes:
         self._alive.clear()
 
 
+def _context() -> SpawnContext | ForkServerContext:
+    """Workers are copies of a process that has loaded torch, which is most of what starting one takes, and has begun
+    nothing with it; where systems do not copy processes, each loads it for itself."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([Worker.__module__])
+    return context
+
+
 def _how(code: int | None) -> str:
     if code == -signal.SIGKILL:
         return (
@@ -113,8 +124,12 @@ def _no_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(pipe: Connection, network: bytes, settings: dict[str, Any], threads: int, basis: Any) -> None:
-    """The life of a worker."""
+def _serve(
+    pipe: Connection, environment: dict[str, str], network: bytes, settings: dict[str, Any], threads: int, basis: Any
+) -> None:
+    """The life of a worker. `environment`: that of the process that writes, now; what was copied may be of before."""
+    os.environ.clear()
+    os.environ.update(environment)
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # whoever asks for an end asks the process that writes
     threading.Thread(target=_end_with_parent, daemon=True).start()
