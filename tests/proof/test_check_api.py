@@ -544,6 +544,8 @@ def test_bad_calls_are_refused_in_words(boxes: Certificates) -> None:
         check(boxes, deployed="bfloat16")
     with pytest.raises(er.InputError, match="got str"):
         check("run")
+    with pytest.raises(er.InputError, match="device 'nosuch' cannot be used here"):
+        check(boxes, device="nosuch")
     with pytest.raises(er.InputError, match="upper must hold"):
         check(dataclasses.replace(boxes, upper=boxes.upper[:, :3]))
     with pytest.raises(er.InputError, match="no upper"):

@@ -26,6 +26,7 @@ from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Trees
 from elbowroom.errors import InputError
+from elbowroom.machine.device import usable_device
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
@@ -145,8 +146,8 @@ def check(
         raise InputError(f"unknown arithmetic {arithmetic!r}; choose one of {', '.join(ARITHMETICS)}")
     if deployed not in DEPLOYED:
         raise InputError(f'deployed must be None or "float32", got {deployed!r}')
-    net = _network_of(certs, net)
-    if torch.device(device).type == "cpu":
+    net, device = _network_of(certs, net), usable_device(device)
+    if device.type == "cpu":
         settle_threads_for(net)
     certs.must_fit(net)
     deployed = deployed or certs.settings["deployed"]
@@ -158,7 +159,7 @@ def check(
     pending = [k for k, fault in enumerate(message) if not fault]
     tell = progress or (lambda count: None)
     tell(len(certs) - len(pending))
-    batch = _batch(certs, net, torch.device(device)) if arithmetic == "float64" else 1
+    batch = _batch(certs, net, device) if arithmetic == "float64" else 1
     for start in range(0, len(pending), batch):
         index = torch.tensor(pending[start : start + batch])
         margins[index], passed[index] = _prove_again(certs, net, index, *attempts)
