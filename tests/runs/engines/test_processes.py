@@ -100,6 +100,30 @@ def test_workers_that_always_die(tmp_path: Path) -> None:
     assert not multiprocessing.active_children() and not (tmp_path / "lock").exists()
 
 
+def gone(_: Any) -> None:
+    os._exit(3)
+
+
+def test_workers_that_cannot_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a script that starts itself again; what they are sent is more than a pipe holds."""
+    monkeypatch.setattr(module, "_serve", gone)
+    work = [Part(0, *((X[:1, 0].astype(int), X[:1])), None, {}, {})]
+    with pytest.raises(ElbowroomError, match="3 workers ended before they were ready, the last one with exit code 3"):
+        list(module.processes(network(sizes=(2, 300, 300, 3)), Settings(device="cpu", workers=2), work))
+    assert not multiprocessing.active_children()
+
+
+def test_the_environment_of_workers_is_that_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it was when the process that they are copies of was started. A worker's life, in this process."""
+    monkeypatch.setattr(module, "_SIGNALS", ())
+    monkeypatch.setattr(module, "_end_with_parent", lambda: None)
+    monkeypatch.setattr(os, "environ", {"BEFORE": "1"})
+    here, there = multiprocessing.Pipe()
+    here.send(({"NOW": "1"}, module.network_bytes(NET), Settings(device="nosuch").plain(), 1, None))
+    module._serve(there)
+    assert here.recv()[0] == "failed" and os.environ == {"NOW": "1"}
+
+
 def test_a_device_that_only_workers_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is wrong in a worker is told as it would be here."""
     monkeypatch.setattr(module, "device_of", lambda settings: torch.device("cpu"))

@@ -56,16 +56,21 @@ class _Processes:
     def start(self) -> Hashable:
         context = _context()
         here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(there, dict(os.environ), *self._given), daemon=True)
+        process = context.Process(target=_serve, args=(there,), daemon=True)
         self._alive[here] = process
         with _no_signals():
             process.start()
         there.close()  # now the pipe ends when the worker does
+        self._send(here, (dict(os.environ), *self._given))
         return here
 
-    def submit(self, worker: Any, part: Part) -> None:
+    @staticmethod
+    def _send(worker: Connection, what: Any) -> None:
         with contextlib.suppress(OSError):  # it is dead, as the next event will say
-            worker.send(vars(part))
+            worker.send(what)
+
+    def submit(self, worker: Any, part: Part) -> None:
+        self._send(worker, vars(part))
 
     def events(self) -> list[Event]:
         return [self._event(pipe) for pipe in connection.wait(list(self._alive)) if isinstance(pipe, Connection)]
@@ -124,24 +129,29 @@ def _no_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(
-    pipe: Connection, environment: dict[str, str], network: bytes, settings: dict[str, Any], threads: int, basis: Any
-) -> None:
-    """The life of a worker. `environment`: that of the process that writes, now; what was copied may be of before."""
-    os.environ.clear()
-    os.environ.update(environment)
+def _serve(pipe: Connection) -> None:
+    """The life of a worker. What it needs comes through the pipe: a process that could not even begin is told by the
+    pipe's end. So does the environment, since the one that was copied may be of before."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # whoever asks for an end asks the process that writes
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with using_threads(threads), contextlib.suppress(EOFError, OSError):  # nobody is there any more
-        try:
-            worker = Worker(network_of(network), Settings(**settings), basis_of(basis))
-        except ElbowroomError as error:
-            pipe.send(("failed", str(error)))
-            return
-        pipe.send(("ready", None))
-        while True:
-            pipe.send(answer(worker, pipe.recv()))
+    with contextlib.suppress(EOFError, OSError):  # nobody is there any more
+        environment, network, settings, threads, basis = pipe.recv()
+        os.environ.clear()
+        os.environ.update(environment)
+        with using_threads(threads):
+            _work(pipe, network, settings, basis)
+
+
+def _work(pipe: Connection, network: bytes, settings: dict[str, Any], basis: Any) -> None:
+    try:
+        worker = Worker(network_of(network), Settings(**settings), basis_of(basis))
+    except ElbowroomError as error:
+        pipe.send(("failed", str(error)))
+        return
+    pipe.send(("ready", None))
+    while True:
+        pipe.send(answer(worker, pipe.recv()))
 
 
 def _end_with_parent() -> None:
