@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c .venv/constraints.txt
 
+# Whatever the shell says: tests start many processes, which would each compile the sources anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-full coverage check lint types format bench docs gallery dist clean
 
 demo: .venv/demo

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dataclasses
+import functools
 import importlib
 import inspect
 import json
@@ -44,6 +45,11 @@ KINDS = {kind for kind in vars(ops).values() if isinstance(kind, type) and issub
 KINDS -= {ops.Operation, ops.Affine, ops.Activation}
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 # --- tables
 
 
@@ -59,7 +65,7 @@ def made_by(folder: str) -> set[type]:
     """The operations that the modules of a folder build."""
     names = set()
     for path in (ROOT / folder).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ops":
                 names.add(node.attr)
     return {getattr(ops, name) for name in names if hasattr(ops, name)} & KINDS
@@ -113,7 +119,7 @@ def lengths(path: Path) -> dict[str, tuple[int, int]]:
     """How long a module and each of its functions are, and how long they may be."""
     text, name = path.read_text(), path.relative_to(ROOT).as_posix()
     found = {name: (len(text.splitlines()), MOST_LINES)}
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = _lines(node.body[0]) if ast.get_docstring(node) is not None else 0
             lines, key = _lines(node) - docstring, f"{name}: {node.name}"
@@ -231,7 +237,7 @@ def test_imports_inside_functions_have_a_reason() -> None:
     found = set()
     for path in ROOT.rglob("*.py"):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for function in ast.walk(ast.parse(path.read_text())):
+        for function in ast.walk(parsed(path)):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 for node in ast.walk(function):
                     if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("elbowroom"):
@@ -312,6 +318,23 @@ def proof_files() -> list[Path]:
     return found
 
 
+# The proof's own command, several times in one process: exit status, what it printed, and on stderr.
+_ALONE = """
+import contextlib, io, json, runpy, sys
+place, wanted = sys.argv[1:]
+sys.path.insert(0, place)
+found = []
+for arguments in json.loads(wanted):
+    sys.argv = ["elbowroom.proof", *arguments]
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
+        try:
+            runpy.run_module("elbowroom.proof", run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            found.append((end.code, out.getvalue(), errors.getvalue()))
+print(json.dumps(found))
+"""
+
+
 def test_the_proof_copied_out_of_the_tree_proves_a_run_again(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3))
@@ -325,18 +348,19 @@ def test_the_proof_copied_out_of_the_tree_proves_a_run_again(tmp_path: Path) -> 
         target = tmp_path / "alone" / "elbowroom" / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
-    command = [sys.executable, "-I", "-c", "import sys; sys.path.insert(0, sys.argv.pop(1)); import runpy; "
-               "runpy.run_module('elbowroom.proof', run_name='__main__', alter_sys=True)"]  # fmt: skip
-    for arithmetic in ("float64", "arb"):
-        arguments = [str(tmp_path / "alone"), str(run), "--arithmetic", arithmetic]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300, cwd=tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
-        said = json.loads(done.stdout)
-        assert said["proved"] == int(certs.certified.sum()) > 0 and not said["failures"]
-    damaged = (run / "run.json").read_text().replace('"delta": 0.0', '"delta": 1.0')
-    (run / "run.json").write_text(damaged)
-    done = subprocess.run([*command, str(tmp_path / "alone"), str(run)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 2 and "changed" in done.stderr and "Traceback" not in done.stderr
+    shutil.copytree(run, tmp_path / "damaged")
+    text = (run / "run.json").read_text().replace('"delta": 0.0', '"delta": 1.0')
+    (tmp_path / "damaged" / "run.json").write_text(text)
+    wanted = [[str(run), "--arithmetic", name] for name in ("float64", "arb")] + [[str(tmp_path / "damaged")]]
+    command = [sys.executable, "-I", "-c", _ALONE, str(tmp_path / "alone"), json.dumps(wanted)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *good, (code, _, errors) = json.loads(done.stdout)
+    for status, printed, said in good:
+        assert status == 0, said
+        found = json.loads(printed)
+        assert found["proved"] == int(certs.certified.sum()) > 0 and not found["failures"]
+    assert code == 2 and "changed" in errors and "Traceback" not in errors
 
 
 # --- what is called a claim is proved

@@ -5,13 +5,15 @@ import dataclasses
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
+import commands
 import elbowroom as er
 from elbowroom.certificates.header import Plan
 from elbowroom.certificates.result import Certificates
@@ -29,8 +31,7 @@ def network(seed: int = 0, sizes: tuple[int, int, int] = (4, 8, 3)) -> Network:
     return mlp(np.random.default_rng(seed), list(sizes), ops.ReLU())
 
 
-def run(*arguments: Path | str) -> Result:
-    return CliRunner().invoke(cli.app, ["check", *map(str, arguments)], env={"COLUMNS": "100", "NO_COLOR": "1"})
+run, good, refused = (partial(call, "check") for call in (commands.run, commands.good, commands.refused))
 
 
 @pytest.fixture(scope="module")
@@ -112,14 +113,6 @@ def test_json(saved: Path, forged: Path) -> None:
     assert [f["input"] for f in found["failures"]] == [1, 3] and [m["input"] for m in found["margins"]] == [0, 4]
 
 
-def refused(*arguments: Path | str) -> str:
-    """The one line an unreadable run gets."""
-    result = run(*arguments)
-    assert result.exit_code == 2 and not result.stdout
-    assert result.stderr.startswith("elbowroom: ") and result.stderr.count("\n") == 1
-    return result.stderr
-
-
 def test_unreadable_runs(copy: Path, tmp_path: Path) -> None:
     assert "holds no run" in refused(tmp_path / "nowhere")
     part = copy / "parts" / "part-00000.parquet"
@@ -177,6 +170,11 @@ def test_arithmetic(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "unknown arithmetic 'float16'" in refused(saved, "--arithmetic", "float16")
     monkeypatch.setitem(sys.modules, "flint", None)
     assert "python-flint" in refused(saved, "--arithmetic", "arb")
+
+
+def test_a_device(saved: Path) -> None:
+    assert "all proved" in good(saved, "--device", "cpu").stdout
+    assert "device 'nosuch' cannot be used here" in refused(saved, "--device", "nosuch")
 
 
 def test_nothing_to_prove(tmp_path: Path) -> None:

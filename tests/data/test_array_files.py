@@ -150,6 +150,7 @@ def test_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize("labels, numbers, names", [
     (np.array([[1], [0], [1], [2], [2]]), [1, 0, 1, 2, 2], None),
     (np.array([1.0, 0, 1, 2, 2]), [1, 0, 1, 2, 2], None),
+    (np.array([1.0, 0, 1, -0.0, 2]), [1, 0, 1, 0, 2], None),
     (np.array(["b", "a", "b", "c", "c"]), [1, 0, 1, 2, 2], ("a", "b", "c")),
     (np.array([b"b", b"a", b"b", b"c", b"c"]), [1, 0, 1, 2, 2], ("a", "b", "c")),
     (np.array([True, False, True, True, False]), [1, 0, 1, 1, 0], ("False", "True")),

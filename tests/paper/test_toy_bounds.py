@@ -28,7 +28,7 @@ def test_boxes_hold_every_sampled_output(tmp_path: Path) -> None:
 
 
 def test_the_table(tmp_path: Path) -> None:
-    found = toy_bounds(tmp_path, 1, 3)
+    found = toy_bounds(tmp_path, seed=1, seeds=3, side=9)
     assert "2-10-10-2, ε = 0.2" in found.table() and "quad.>simple" in found.table()
     assert found.files[1].name == "toy-bounds.svg"
 

@@ -167,6 +167,29 @@ def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch, limit: str, valu
     torch.testing.assert_close(whole.margins, parts.margins, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("region", [er.Box(), er.Ellipsoid(), er.Oblique(BASIS)])
+def test_faults_are_told_of_the_right_inputs(monkeypatch: pytest.MonkeyPatch, region: Any) -> None:
+    """However many inputs are looked at together."""
+    certs = certify(network(), inputs(11), region=region, domain=(-2, 2))
+    eps = certs.eps.clone()
+    eps[[0, 4, 7, 10]] *= 2
+    forged = dataclasses.replace(certs, eps=eps)
+    whole = check(forged)
+    assert [k for k, why in enumerate(whole.message) if "extents" in why or "extent" in why] == [0, 4, 7, 10]
+    monkeypatch.setattr(api, "_LOOKED_AT", 3 * N)
+    assert check(forged).message == whole.message
+
+
+def test_a_gpu_is_given_as_many_as_fit() -> None:
+    """By their sizes alone: no GPU is needed to count."""
+    gpu, small = torch.device("cuda"), network()
+    certs = certify(small, inputs(2), region=er.Uniform())
+    assert api._batch(certs, small, torch.device("cpu")) == api.BATCH and api._batch(certs, small, gpu) == 8192
+    wide = network(sizes=(784, 300, 300, 300, 10))
+    assert 4096 < api._batch(certs, wide, gpu) < 8192
+    assert api._batch(dataclasses.replace(certs, spec_group=torch.arange(10**7)), wide, gpu) == 1
+
+
 def test_only_certified_inputs_are_checked(tmp_path: Path) -> None:
     net, x = network(), inputs(4).float()
     labels = net(x).argmax(1)
@@ -521,6 +544,8 @@ def test_bad_calls_are_refused_in_words(boxes: Certificates) -> None:
         check(boxes, deployed="bfloat16")
     with pytest.raises(er.InputError, match="got str"):
         check("run")
+    with pytest.raises(er.InputError, match="device 'nosuch' cannot be used here"):
+        check(boxes, device="nosuch")
     with pytest.raises(er.InputError, match="upper must hold"):
         check(dataclasses.replace(boxes, upper=boxes.upper[:, :3]))
     with pytest.raises(er.InputError, match="no upper"):

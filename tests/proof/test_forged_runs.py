@@ -456,7 +456,7 @@ def look_up(certs: Certificates, one: dict[str, float | list[Any] | str | None],
     """Whether a page about an input is true of the network; returns the size of its region."""
     net = certs.network
     features = sorted(one["features"], key=lambda f: f["number"])
-    value, extent = (torch.tensor([f[n] for f in features], dtype=torch.float64) for n in ("value", "half_width"))
+    value, extent = (torch.tensor([f[n] for f in features], dtype=torch.float64) for n in ("value", "extent"))
     shape, rotated = inner(one["region"]), one["region"].startswith("Oblique")
     head = {"Box": "half-width", "Ellipsoid": "semi-axis"}.get(shape, "reach alone")
     assert head in page and not any(other in page for other in {"half-width", "semi-axis", "reach alone"} - {head})
@@ -506,7 +506,7 @@ def printed_ends(page: str, lower: Tensor, upper: Tensor, features: list[dict[st
     shared = any(f["share"] is not None for f in features)
 
     def room(k: int) -> tuple[bool, bool, float]:
-        share, width = features[k]["share"], features[k]["half_width"]
+        share, width = features[k]["share"], features[k]["extent"]
         return width == 0, share is None, width if share is None else share
 
     ordered = sorted(range(len(features)), key=room)

@@ -91,6 +91,10 @@ def test_larger_and_smaller_than_a_number(opset: int, tmp_path: Path) -> None:
     assert kinds(agree(one("Min", (1, 6), opset, [A(1)]), tmp_path)) == ["Clip"]
 
 
+def test_a_dropout_of_nothing_is_read_also_in_training(tmp_path: Path) -> None:
+    assert kinds(agree(one("Dropout", (1, 6), 13, [F(0), np.array(True)]), tmp_path)) == []
+
+
 def test_attributes_are_float32_numbers(tmp_path: Path) -> None:
     slope = read(one("LeakyRelu", (1, 2)), tmp_path).nodes[1].op.slope
     assert slope == float(F(0.01)) != 0.01

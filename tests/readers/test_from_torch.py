@@ -163,6 +163,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "clamps": (lambda: Calls(clamps, v=torch.randn(6)), (6,)),
     "prelu per channel": (lambda: nn.Sequential(nn.Conv2d(2, 3, 2), nn.PReLU(3), nn.Flatten()), (2, 4, 4)),
     "linear on the last axis": (lambda: nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Flatten()), (2, 5, 4)),
+    "a dropout of nothing": (lambda: Calls(lambda m, x: m.layer(F.dropout(x, 0, True)), layer=nn.Linear(4, 3)), (4,)),
     "no bias": (lambda: nn.Sequential(nn.Linear(4, 3, bias=False), nn.ReLU6(), nn.Linear(3, 2)), (4,)),
     "conv 1d": (
         lambda: nn.Sequential(nn.Conv1d(3, 4, 3, 2, 1), nn.ReLU(), nn.Conv1d(4, 2, 2, padding="same"), nn.Flatten()),
@@ -323,6 +324,11 @@ def through_a_dropout(m: Calls, x: Tensor) -> Tensor:
     return F.relu_(F.dropout(h, 0.5, m.training)) + 2 * h
 
 
+def through_a_dropout_of_nothing(m: Calls, x: Tensor) -> Tensor:
+    h = m.first(x)
+    return F.relu_(F.dropout(h, 0, True)) + 2 * h
+
+
 @pytest.mark.parametrize(("forward", "plain"), [
     (rewritten, True), (seen_again, True), (seen_before, False), (through_a_view, False),
     (lambda m, x: m.first(x.relu_()), False), (lambda m, x: m.first(x).double().relu_().float(), False),
@@ -344,10 +350,11 @@ def test_what_is_written_over(forward: Callable[..., Tensor], plain: bool, monke
     torch.testing.assert_close(net(x), module(x.clone()), rtol=1e-5, atol=1e-5)
 
 
-def test_what_torch_export_writes_over_wrongly_is_refused() -> None:
+@pytest.mark.parametrize("forward", [through_a_dropout, through_a_dropout_of_nothing])
+def test_what_torch_export_writes_over_wrongly_is_refused(forward: Callable[..., Tensor]) -> None:
     """A dropout that does nothing gives its input itself, which torch.export takes for another value."""
     with pytest.raises(UnsupportedError, match="computes something else than its trace"):
-        read_module(Calls(through_a_dropout, first=nn.Linear(4, 4)), (4,))
+        read_module(Calls(forward, first=nn.Linear(4, 4)), (4,))
 
 
 @pytest.mark.parametrize("name", ["mlp", "batch norm 1d", "residual", "views", "branches"])
@@ -537,7 +544,7 @@ UNSUPPORTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
         "aten.zeros.default",
     ),
     "batch statistics": (lambda: nn.BatchNorm1d(3, track_running_stats=False), (3,), "statistics of the batch"),
-    "active dropout": (lambda: Calls(lambda m, x: F.dropout(x)), (3,), "at random"),
+    "active dropout": (lambda: Calls(lambda m, x: F.dropout(x, 1e-300)), (3,), "at random"),
     "random numbers": (lambda: Calls(lambda m, x: x + torch.rand(3)), (3,), "draws random numbers"),
     "half": (lambda: Calls(lambda m, x: x.half().float()), (3,), "rounds its values to float16"),
     "half at the end": (lambda: Calls(lambda m, x: x.softmax(1).half()), (3,), "rounds its values to float16"),

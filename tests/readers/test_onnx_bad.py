@@ -103,6 +103,7 @@ UNSUPPORTED: dict[str, tuple[list[onnx.NodeProto], dict[str, Any], str]] = {
         "eval mode",
     ),
     "dropout in training": ([node("Dropout", "x r t")], {"r": F(0.5), "t": np.array(True)}, "eval mode"),
+    "half of the values dropped in training": ([node("Dropout", "x - t")], {"t": np.array(True)}, "eval mode"),
     "the mask of a dropout": (
         [node("Dropout", "x", "d mask"), node("Cast", "mask", to=FLOAT)],
         {},

@@ -111,11 +111,22 @@ def test_caps(settings: dict[str, dict[str, Any]], words: str) -> None:
     assert cap_in_words(Settings.of(settings).plain()) == words
 
 
+def test_extents_are_called_what_they_are(tmp_path: Path) -> None:
+    """Semi-axes are no half-widths of a box: one word says what all the numbers are."""
+    x, alone = torch.zeros(1, 2, dtype=torch.float64), "reach along the axis alone"
+    for region, word in ((er.Box(), "half-width"), (er.Ellipsoid(), "semi-axis"), (er.L1(), alone)):
+        certs = er.certify(network(sizes=(2, 4, 2)), x, region=region, solver=er.Sequential(gradients=1))
+        found = one_input(Run.open(certs.save(tmp_path / word)), 0)
+        assert found["extent"] == word
+        assert sorted(f["extent"] for f in found["features"]) == sorted(certs.eps[0].tolist())
+        assert not any("half" in name for f in found["features"] for name in f)
+
+
 def test_one_input(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     certs = er.Certificates.load(finished.folder)
     found = one_input(finished, 8)
     assert found["name"] == "row 8" and found["status"] == "certified" and found["class"] in ("low", "middle", "high")
-    extents = [f["half_width"] for f in found["features"]]
+    extents = [f["extent"] for f in found["features"]]
     assert extents == sorted(extents) == sorted(certs.eps[8].tolist())
     first = found["features"][0]
     k = first["number"]
@@ -127,7 +138,7 @@ def test_one_input(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert said.startswith("input 8 (row 8): certified\nlabel that stays: ")
     assert "age [a]" in said and "income\\x1b[31m" in said and "\x1b" not in said
     assert all(end in said for end in between(first["lower"], first["upper"]))
-    assert at_most(first["half_width"]) in said
+    assert at_most(first["extent"]) in said
     assert said.splitlines()[-1].startswith("elbowroom check proves this again; stated by the run, and not proved: ")
     show.show_input(found, 1)
     assert "... and 1 more feature with more room" in capsys.readouterr().out
@@ -199,7 +210,7 @@ def test_frozen_features_come_last(tmp_path: Path) -> None:
     run_dataset(NET, dataset(points(2)), tmp_path, Settings.of({"frozen": ["0"], "device": "cpu"}))
     found = one_input(Run.open(tmp_path), 1)
     assert [f["number"] for f in found["features"]] == [1, 0]
-    assert found["features"][1]["half_width"] == 0
+    assert found["features"][1]["extent"] == 0
 
 
 @pytest.mark.parametrize("region", [er.Ellipsoid(), er.Oblique(torch.eye(2))])

@@ -138,16 +138,17 @@ def test_files(case: Case) -> None:
         model, path, out = Path(folder) / "model.joblib", Path(folder) / f"data.{case.kind}", Path(folder) / "run"
         joblib.dump(case.model, model)
         write(case, path)
-        flags = ["--trust-pickle", "--device", "cpu", "--out", out]
+        quick = ["--trust-pickle", "--bounds", "simple", "--solver-option", "gradients=1", "--device", "cpu"]
+        flags = ["--out", out]
         flags += ["--label-column", case.label or ""]
         flags += ["--feature-columns", ",".join(case.explicit)] if case.explicit else []
         if not case.fits:
-            said = refused("certify", model, path, *flags)
+            said = refused("certify", model, path, *quick, *flags)
             words = ("has no column for", "appears twice", "no columns for features", "first row must name the columns")
             assert any(w in said for w in words)
             assert not out.exists()
             return
-        result = good("certify", model, path, *flags)
+        result = good("certify", model, path, *quick, *flags)
         certs = er.Certificates.load(out)
         assert_certified_as_they_are(case, certs)
         used = [n for n in case.frame.columns if n in set(case.right.columns)]
@@ -156,7 +157,7 @@ def test_files(case: Case) -> None:
         assert notes.count("stand in another order than the model's features; they were matched by name") == 2 * moved
         extra = set(case.frame.columns) - {*used, case.label} and not case.explicit
         assert notes.count("of the model and ") == (2 if extra else 0)
-        again = good("certify", "--resume", *flags[3:])  # the run's own network finds its columns as well
+        again = good("certify", "--resume", *flags)  # the run's own network finds its columns as well
         assert f"{ROWS} of {ROWS}" in again.stdout or "without a certificate" in again.stdout
 
 
@@ -178,7 +179,7 @@ def test_frames(case: Case) -> None:
     plain = same and len(case.frame.columns) == len(case.right.columns)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        certs = er.certify(net, frame)
+        certs = er.certify(net, frame, bounds="simple", solver=er.Sequential(gradients=1))
         proved = er.verify(net, frame, frame)
         found = er.bounds(net, frame, frame)
     assert plain == (not said) and all(issubclass(w.category, er.DataWarning) for w in said)

@@ -192,6 +192,12 @@ def test_zeros_in_front_are_part_of_a_name(tmp_path: Path) -> None:
             certified(labels, known)
     with pytest.raises(InputError, match=r"class_names|choose among what both have"):  # 007 could be either
         certified(codes, ("7", "8", "9"), classes="007")
+    decimal = ["1", "1.0", "2"]  # so are zeros behind a point, where both are there
+    assert certified(decimal, tuple(decimal)).labels.tolist() == TRUTH.tolist()
+    assert certified(["2.0", "0.0", "1.0"], ("2", "0", "1")).labels.tolist() == TRUTH.tolist()
+    for known in (None, ("0", "1", "2"), ("a", "b", "c")):
+        with pytest.raises(InputError, match=r"'1' and '1.0' are one number: where they are one class, write it one"):
+            certified(decimal, known)
 
 
 def test_what_a_number_means_does_not_depend_on_the_others() -> None:

@@ -1,6 +1,7 @@
 """How work is shared out on the cores: decisions, by the work there is."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ MUCH = 1000  # workers that there is memory for
 NARROW, DEEP, WIDE = (784, 256, 256, 10), (784, 256, 256, 256, 256, 10), (784, 1024, 1024, 1024, 10)
 
 
+@functools.cache
 def work(*sizes: int) -> Work:
     return Work.of(network(sizes=sizes))
 
@@ -108,7 +110,9 @@ class Watched:
         self.threads = torch.get_num_threads()
 
 
-def run(out: Path, net: Network, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[Watched, str]:
+def run(
+    out: Path, net: Network, monkeypatch: pytest.MonkeyPatch, workers: int | None = None, **more: Any
+) -> tuple[Watched, str]:
     """What the run is told at its start, and which engine has computed it."""
     used = []
 
@@ -120,8 +124,8 @@ def run(out: Path, net: Network, monkeypatch: pytest.MonkeyPatch, **more: Any) -
 
     monkeypatch.setattr(runner, "engine_for", engine)
     watch = Watched()
-    settings = more.pop("settings", Settings(device="cpu"))
-    run_dataset(net, dataset(points(8)), out, settings, watch=watch, **more)
+    quick = {"device": "cpu", "bounds": "simple", "solver_options": {"gradients": 1}, "workers": workers}
+    run_dataset(net, dataset(points(8)), out, Settings.of(quick), watch=watch, **more)
     return watch, used[-1] if used else "as asked"
 
 
@@ -133,7 +137,7 @@ def test_a_run_is_shared_out_where_that_is_asked_for(tmp_path: Path, monkeypatch
     assert watch.start.run.plan.part_rows == 1 and torch.get_num_threads() == 1
     watch, used = run(tmp_path / "b", net, monkeypatch)
     assert (watch.start.workers, used) == (1, "as asked")
-    watch, used = run(tmp_path / "c", net, monkeypatch, settings=Settings(device="cpu", workers=1), sharing=True)
+    watch, used = run(tmp_path / "c", net, monkeypatch, workers=1, sharing=True)
     assert (watch.start.workers, watch.start.threads, used) == (1, 1, "local")
 
 

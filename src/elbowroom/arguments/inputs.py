@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import torch
@@ -137,6 +138,15 @@ def _refuse_ranges_of_categories(table: Table, low: Tensor, high: Tensor) -> Non
 
 def at_least_float32(*dtypes: torch.dtype) -> torch.dtype:
     return functools.reduce(torch.promote_types, dtypes, torch.float32)
+
+
+def points_of(net: Network, x: Any, where: torch.device) -> tuple[Taken, Tensor]:
+    """What was given as `x`, and the inputs in it, at least one, `b x *input_shape`, in float64 where work is done."""
+    given = inputs_of(net, x, "x")
+    points = batched(net, tensor_of(given.values).detach(), "x").to(device=where, dtype=torch.float64)
+    if not len(points):
+        raise InputError("x holds no inputs")
+    return given, points
 
 
 def batched(net: Network, t: Tensor, name: str) -> Tensor:

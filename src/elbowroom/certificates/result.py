@@ -101,7 +101,7 @@ class Certificates(Views):
         spec_group: `t`.
         reach: Where counterexamples were looked for: by how much the region must at most be scaled about its input
             until it holds one (a box stays in its domain), `b`; infinity where none was found.
-        seen: That counterexample, `b x *s`; x where there is none.
+        seen: That counterexample, `b x *s`; x where there is none. Whole numbers of a table may be any numbers in it.
         seen_lower: Of boxes: the value of each feature nearest below its range at which a counterexample was found
             while all others stay in theirs, `b x *s`; minus infinity where none was found, or not looked for.
         seen_upper: The nearest above, or infinity.

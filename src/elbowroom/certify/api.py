@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from elbowroom.arguments.accuracy import warn_near_chance
-from elbowroom.arguments.frames import Taken, inputs_of
-from elbowroom.arguments.inputs import batched, labels_of
-from elbowroom.arguments.tensors import Array, tensor_of
+from elbowroom.arguments.frames import Taken
+from elbowroom.arguments.inputs import batched, labels_of, points_of
+from elbowroom.arguments.tensors import Array
 from elbowroom.arguments.types import with_kinds
 from elbowroom.certificates.result import Certificates, sizes_of
 from elbowroom.certificates.schema import blank_rows, write_rows
@@ -226,11 +226,7 @@ def _points(net: Any, x: Any, features: Any, where: torch.device) -> tuple[Netwo
     net = with_kinds(network_for(net, x), x, features)
     if where.type == "cpu":
         settle_threads_for(net)
-    given = inputs_of(net, x, "x")
-    points = batched(net, tensor_of(given.values).detach(), "x").to(device=where, dtype=torch.float64)
-    if not len(points):
-        raise InputError("x holds no inputs")
-    return net, given, points
+    return net, *points_of(net, x, where)
 
 
 def _note(found: dict[str, Any], given: Taken, spec: Specification | None) -> None:

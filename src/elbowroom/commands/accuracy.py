@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from elbowroom.commands.flags import Json, takes
-from elbowroom.commands.questions import INPUTS, MODEL, TABLE, TEXTS, WHAT, Labels, Out, question, tell_notes
+from elbowroom.commands.questions import INPUTS, MODEL, TABLE, TEXTS, WHAT, Labels, Out, question, tell
 
 NOT_REACHED = 1
 
@@ -27,7 +27,6 @@ def accuracy(
     for; 1: no tolerances were found that are; 2: something is wrong.
     """
     from elbowroom.questions.needed import accuracy_needed
-    from elbowroom.report.plain import print_json
     from elbowroom.report.questions import accuracy_as_json, show_accuracy
     from elbowroom.runs.asking import must_be_new
 
@@ -37,9 +36,5 @@ def accuracy(
     if out is not None:
         asked.save(found.certificates, out)
     summary = accuracy_as_json(found, asked)
-    tell_notes(asked)
-    if json:
-        print_json(summary)
-    else:
-        show_accuracy(summary, out)
+    tell(asked, summary, json, lambda found: show_accuracy(found, out))
     return 0 if found.reached else NOT_REACHED

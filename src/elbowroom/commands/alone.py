@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from elbowroom.commands.flags import Json, takes
-from elbowroom.commands.questions import MODEL, TABLE, TEXTS, WHAT, Labels, question, tell_notes
+from elbowroom.commands.questions import MODEL, TABLE, TEXTS, WHAT, Labels, question, tell
 
 NO_ANSWER = 1
 
@@ -30,7 +30,6 @@ def alone(
     Exit status 0: answered; 1: the input could not be asked about; 2: something is wrong.
     """
     from elbowroom.questions.alone import alone as ask
-    from elbowroom.report.plain import print_json
     from elbowroom.report.questions import alone_as_json, show_alone
     from elbowroom.runs.problem import features_named
 
@@ -38,9 +37,5 @@ def alone(
     wanted = None if not feature else [k for text in feature for k in features_named(text, asked.net, "feature")]
     found = ask(asked.net, asked.x, wanted, **asked.told)
     told = alone_as_json(found, asked)
-    tell_notes(asked)
-    if json:
-        print_json(told)
-    else:
-        show_alone(told, most)
+    tell(asked, told, json, lambda found: show_alone(found, most))
     return 0 if told["status"] == "answered" else NO_ANSWER

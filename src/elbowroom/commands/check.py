@@ -12,7 +12,10 @@ from elbowroom.commands.flags import RunFolder, takes
 EXIT_STATUS = {"passed": 0, "failed": 1, "incomplete": 3}  # by verdict; 2 is for errors
 
 
-@takes("trust_pickle", trust_pickle="Read --model also where its file runs code.")
+@takes(
+    "trust_pickle", "device", trust_pickle="Read --model also where its file runs code.",
+    device="Where the float64 proof is computed, such as cuda; default: cpu.",
+)  # fmt: skip
 def check(
     run: RunFolder,
     *,

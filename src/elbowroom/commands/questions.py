@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,7 +41,10 @@ def question(given: dict[str, Any], names: tuple[str, ...], labels: bool) -> Que
     return question_of(given, ("domain", "effort", "device", "memory", *names), labels, lambda n: OPTIONS[n].flag)
 
 
-def tell_notes(asked: Question) -> None:
-    """What was done to the data, on stderr; of a question that was answered."""
+def tell(asked: Question, found: dict[str, Any], json: bool, show: Callable[[dict[str, Any]], None]) -> None:
+    """What was found, as JSON or as `show` does it; and what was done to the data, on stderr."""
+    from elbowroom.report.plain import print_json
+
     for note in asked.notes:
         print(f"note: {note}", file=sys.stderr)
+    (print_json if json else show)(found)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from elbowroom.commands.flags import Json, takes
-from elbowroom.commands.questions import INPUTS, MODEL, TABLE, TEXTS, WHAT, Labels, Out, question, tell_notes
+from elbowroom.commands.questions import INPUTS, MODEL, TABLE, TEXTS, WHAT, Labels, Out, question, tell
 
 UNSAFE, UNKNOWN = 1, 3
 
@@ -38,7 +38,6 @@ def safe(
     about; 2: something is wrong.
     """
     from elbowroom.questions.safe import safe_share
-    from elbowroom.report.plain import print_json
     from elbowroom.report.questions import safety_as_json, show_safety
     from elbowroom.runs.asking import must_be_new
     from elbowroom.runs.problem import by_feature_text
@@ -50,11 +49,7 @@ def safe(
     if out is not None:
         asked.save(found.certificates, out)
     summary = safety_as_json(found, asked)
-    tell_notes(asked)
-    if json:
-        print_json(summary)
-    else:
-        show_safety(summary, out)
+    tell(asked, summary, json, lambda found: show_safety(found, out))
     if found.counts["unsafe"]:
         return UNSAFE
     return 0 if found.counts["safe"] == len(found) else UNKNOWN

@@ -126,6 +126,8 @@ def labels_of(array: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...
             array = np.char.decode(array, "utf-8")
         except UnicodeDecodeError:
             raise InputError(f"{where}: the labels are not UTF-8 text") from None
+    if kind == "f":
+        array = array + 0.0  # of which -0.0 is 0.0
     try:
         texts = [str(value) for value in array.tolist()]
     except ValueError:  # text of four bytes a letter, where some are not letters

@@ -164,19 +164,21 @@ def number_labels(texts: Sequence[str | None], where: str) -> tuple[np.ndarray, 
 
     Labels that are all whole numbers are class numbers already, without names. Other labels are names; their numbers
     follow the alphabet, and stand for no network's outputs (`Dataset.own_numbers`). So are numbers with zeros in
-    front, of which "007" and "7" may be two.
+    front, and those of which some are written in two ways: "007" and "7", or "1" and "1.0", may be two classes.
     """
-    stripped = [None if t is None else t.strip() for t in texts]
+    stripped = ["" if t is None else t.strip() for t in texts]
+    first: dict[str, int] = {}
     for k, text in enumerate(stripped):
         if not text:
             raise InputError(f"{where}: input {k} has no label; leave it out, or go without labels")
-    names = sorted({t for t in stripped if t is not None})
-    if all(_is_number(name) for name in names):
-        numbers = [_class_number(t, k, where) for k, t in enumerate(stripped) if t]
-        if not any(_PADDED.fullmatch(name) for name in names):
-            return np.array(numbers, dtype=np.int64), None
-    number = {name: k for k, name in enumerate(names)}
-    return np.array([number[t] for t in stripped if t], dtype=np.int64), tuple(names)
+        first.setdefault(text, k)
+    number = {name: k for k, name in enumerate(sorted(first))}
+    names: tuple[str, ...] | None = tuple(number)
+    if all(map(_is_number, first)):
+        meant = {text: _class_number(text, k, where) for text, k in first.items()}
+        if len(set(meant.values())) == len(meant) and not any(map(_PADDED.fullmatch, meant)):
+            number, names = meant, None
+    return np.array([number[text] for text in stripped], dtype=np.int64), names
 
 
 def _is_number(text: str) -> bool:

@@ -28,6 +28,7 @@ from torch import Tensor
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import Linear, ReLU
+from elbowroom.report.plot.drawing import save
 from elbowroom.search.bounds.api import bounds
 
 COLOURS = {"simple": "#d62728", "quadratic": "#2ca02c", "combined": "#1f4fd8"}
@@ -167,41 +168,31 @@ def _shares(width: int, eps: float, seeds: int) -> Shares:
 
 
 def _draw(panels: Sequence[Panel], out: Path) -> tuple[Path, ...]:
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
+    def draw(figure: Any) -> None:
+        from matplotlib.lines import Line2D
+        from matplotlib.patches import Patch
 
-    # A fixed salt and no date: the same seed writes the same file.
-    style: Any = {"svg.hashsalt": "elbowroom", "font.size": 10, "axes.titlesize": 11}
-    style |= {"figure.constrained_layout.w_pad": 0.1, "figure.constrained_layout.h_pad": 0.08}
-    with matplotlib.rc_context(style):
-        # Not through pyplot, which would choose the caller's backend for him; files are drawn by Agg as it is.
-        figure = Figure(figsize=(12.6, 5.0), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
         for letter, panel, ax in zip("abc", panels, figure.subplots(1, len(panels))):
             _draw_panel(ax, panel)
-            ax.set_title(f"({letter})  {panel.title}", loc="left", pad=8)
+            ax.set_title(f"({letter})  {panel.title}", loc="left", pad=8, fontsize=11)
         figure.suptitle("Bounds on the outputs of random ReLU networks, over a square of inputs", fontsize=13)
         handles: list[Any] = [Line2D([], [], color=COLOURS[m], lw=_WIDTHS[m], label=m) for m in METHODS]
         handles.append(Patch(facecolor=YELLOW, edgecolor="#d9b400", label="possible outputs (sampled)"))
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
-        out.mkdir(parents=True, exist_ok=True)
-        files = (out / "toy-bounds.png", out / "toy-bounds.svg")
-        figure.savefig(files[0], dpi=160)
-        figure.savefig(files[1], dpi=160, metadata={"Date": None})
-    return files
+
+    return save([out / "toy-bounds.png", out / "toy-bounds.svg"], (12.6, 5.0), draw)
 
 
 _WIDTHS = {"simple": 2.0, "quadratic": 3.4, "combined": 1.6}  # where boxes coincide, the inner line leaves a rim
 
 
 def _draw_panel(ax: Any, panel: Panel) -> None:
-    from matplotlib.collections import PolyCollection
+    from matplotlib.collections import QuadMesh
     from matplotlib.patches import Rectangle
 
-    z = panel.outputs
-    cells = torch.stack([z[:-1, :-1], z[1:, :-1], z[1:, 1:], z[:-1, 1:]], 2).reshape(-1, 4, 2)
-    ax.add_collection(PolyCollection(list(cells.numpy()), facecolor=YELLOW, edgecolor=YELLOW, lw=0.5, rasterized=True))
+    cells = QuadMesh(panel.outputs.numpy(), facecolor=YELLOW, edgecolor=YELLOW, lw=0.5, rasterized=True)
+    ax.add_collection(cells)
     for method in METHODS:
         (x, y), (w, h) = panel.boxes[method][0].tolist(), (panel.boxes[method][1] - panel.boxes[method][0]).tolist()
         ax.add_patch(Rectangle((x, y), w, h, fill=False, edgecolor=COLOURS[method], lw=_WIDTHS[method]))

@@ -26,6 +26,7 @@ from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Trees
 from elbowroom.errors import InputError
+from elbowroom.machine.device import usable_device
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
 from elbowroom.network.graph import Network
@@ -39,7 +40,11 @@ from elbowroom.proof.reach import broken_on, held_by
 
 ARITHMETICS = ("float64", "arb")
 BATCH = 64
+_GPU_BATCH = 8192  # a GPU is as fast with few inputs as with many: as many as fit
+_GPU_BYTES = 4 << 30
 _MOST_ROWS = 1 << 25  # numbers in the rows of one batch's specification
+_BYTES_PER_ENTRY, _BYTES_PER_COEFFICIENT = 256, 64
+_LOOKED_AT = 1 << 18  # numbers of inputs whose faults are looked for at a time: what the cache holds
 
 
 class Prover(Protocol):
@@ -141,21 +146,20 @@ def check(
         raise InputError(f"unknown arithmetic {arithmetic!r}; choose one of {', '.join(ARITHMETICS)}")
     if deployed not in DEPLOYED:
         raise InputError(f'deployed must be None or "float32", got {deployed!r}')
-    net = _network_of(certs, net)
-    if torch.device(device).type == "cpu":
+    net, device = _network_of(certs, net), usable_device(device)
+    if device.type == "cpu":
         settle_threads_for(net)
     certs.must_fit(net)
     deployed = deployed or certs.settings["deployed"]
     attempts = _attempts(certs, net, arithmetic, deployed, device)
     at_points, _ = _attempts(certs, net, arithmetic, None, device)  # a counterexample is one in real arithmetic
-    message = faults(certs, net)
+    message = _faults(certs, net)
     margins = torch.full_like(certs.margins, -torch.inf)
     passed = torch.zeros(len(certs), dtype=torch.bool)
     pending = [k for k, fault in enumerate(message) if not fault]
     tell = progress or (lambda count: None)
     tell(len(certs) - len(pending))
-    rows = net.n_outputs * (net.n_outputs - 1 if certs.spec_group is None else len(certs.spec_group))
-    batch = max(1, min(BATCH, _MOST_ROWS // max(1, rows))) if arithmetic == "float64" else 1
+    batch = _batch(certs, net, device) if arithmetic == "float64" else 1
     for start in range(0, len(pending), batch):
         index = torch.tensor(pending[start : start + batch])
         margins[index], passed[index] = _prove_again(certs, net, index, *attempts)
@@ -166,6 +170,24 @@ def check(
         tell(len(index))
     seconds = time.perf_counter() - started
     return CheckReport(certs.certified, passed, margins, tuple(message), arithmetic, deployed, certs.missing, seconds)
+
+
+def _faults(certs: Certificates, net: Network) -> list[str]:
+    """See `faults`; of some inputs at a time, since numbers of very many would be fetched again for every question."""
+    step = max(1, _LOOKED_AT // net.n_inputs if certs.basis is None else len(certs))  # a basis is looked at once
+    return [why for k in range(0, len(certs), step) for why in faults(certs.rows(k, k + step), net)]
+
+
+def _batch(certs: Certificates, net: Network, device: torch.device) -> int:
+    """How many certificates are proved at a time in float64: at least one."""
+    rows = net.n_outputs - 1 if certs.spec_group is None else len(certs.spec_group)
+    most = _MOST_ROWS // max(1, rows * net.n_outputs)
+    if device.type != "cuda":
+        return max(1, min(BATCH, most))
+    # Of an input: bounds and lines of every node, and its rows over the widest one.
+    sizes = [node.size for node in net.nodes]
+    each = max(_BYTES_PER_ENTRY * sum(sizes), _BYTES_PER_COEFFICIENT * rows * max(sizes))
+    return max(1, min(_GPU_BATCH, most, _GPU_BYTES // each))
 
 
 def _network_of(certs: Certificates, net: Network | None) -> Network:
@@ -326,11 +348,10 @@ def _specification(certs: Certificates, net: Network, index: Tensor) -> tuple[Te
     k = net.n_outputs
     rows = torch.zeros(len(index), k - 1, k, dtype=torch.float64)
     sign = 1.0 if net.decision == "max" else -1.0
-    for row, label in zip(rows, certs.labels[index].tolist()):
-        row[:, label] = sign
-        for t, other in enumerate(_others(label, k)):
-            row[t, other] = -sign
-    return rows, rows.new_zeros(rows.shape[:2]), torch.arange(k - 1)
+    label, row = certs.labels[index][:, None], torch.arange(k - 1)
+    rows.scatter_(2, label.expand(-1, k - 1)[..., None], sign)
+    rows.scatter_(2, (row + (row >= label))[..., None], -sign)  # the other classes, in order
+    return rows, rows.new_zeros(rows.shape[:2]), row
 
 
 def _others(label: int, k: int) -> list[int]:

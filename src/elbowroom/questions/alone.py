@@ -102,7 +102,7 @@ def alone(
 
     Every line from an input along a feature is cut into pieces that are proved one by one, until the proved end and
     the nearest counterexample are within `share` of each other, or the line ends. Together features may move less: see
-    `certify`.
+    `certify`. Whole numbers of a table are any numbers here: a line may end between two of them.
 
     Args:
         net: The network, see `load`, or a model that `load` reads as it is.

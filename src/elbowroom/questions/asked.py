@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elbowroom.arguments.frames import inputs_of
-from elbowroom.arguments.inputs import batched
+from elbowroom.arguments.inputs import points_of
 from elbowroom.arguments.names import few
-from elbowroom.arguments.tensors import Array, tensor_of
+from elbowroom.arguments.tensors import Array
 from elbowroom.certify.api import fills_in, what_stays
 from elbowroom.certify.larger import effort_of
 from elbowroom.certify.measure import measure
@@ -82,10 +81,7 @@ def asked_of(
     net = network_for(net, x)
     if where.type == "cpu":
         settle_threads_for(net)
-    given = inputs_of(net, x, "x")
-    points = batched(net, tensor_of(given.values).detach(), "x").to(device=where, dtype=torch.float64)
-    if not len(points):
-        raise InputError("x holds no inputs")
+    given, points = points_of(net, x, where)
     if net.n_outputs < 2 and spec is None:
         raise InputError(
             "the network has one output, so there is no label that could stay; say what must hold by `spec`, such as "

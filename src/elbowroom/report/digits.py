@@ -63,13 +63,13 @@ def near(value: float, extent: float, decimals: int | None = None) -> str:
     return repr(value)
 
 
-def half_width(feature: dict[str, Any]) -> str:
+def extent_text(feature: dict[str, Any]) -> str:
     """Of a feature as `elbowroom.runs.one_input` has it, rounded down; of values of so many decimals exactly."""
     if feature["decimals"] is not None and feature.get("lower") is not None:
         exact = _decimal((feature["upper"] - feature["lower"]) / 2, feature["decimals"] + 1)
         if exact is not None:
             return exact.rstrip("0").rstrip(".")
-    return at_most(feature["half_width"])
+    return at_most(feature["extent"])
 
 
 def moved(feature: dict[str, Any], side: str, digits: int = _FEW) -> str:

@@ -98,7 +98,7 @@ def _why_not(found: dict[str, Any]) -> list[str]:
 
 
 def _ranges(found: dict[str, Any], most: int) -> list[str]:
-    moving = [f for f in found["features"] if f["half_width"] > 0 or len(f.get("levels", ())) > 1]
+    moving = [f for f in found["features"] if f["extent"] > 0 or len(f.get("levels", ())) > 1]
     stuck = [f["feature"] for f in found["features"] if STUCK in f["note"]]
     fixed = [f["feature"] for f in found["features"] if f not in moving and f["feature"] not in stuck]
     # Sets of levels have no room to be sorted by: they come after the ranges, and are named in any case.
@@ -133,7 +133,7 @@ def _range(f: dict[str, Any]) -> str:
     """The range of a feature that may move, rounded inwards."""
     unit = f" {f['unit']}" if f["unit"] else ""
     if "lower" not in f:
-        text = f"{at_most(f['half_width'], _DIGITS)}{unit} up or down from {near(f['value'], f['half_width'])}"
+        text = f"{at_most(f['extent'], _DIGITS)}{unit} up or down from {near(f['value'], f['extent'])}"
     else:
         low, value, high = around(f["lower"], f["value"], f["upper"], f["decimals"], _DIGITS)
         down, up = moved(f, "down", _DIGITS), moved(f, "up", _DIGITS)

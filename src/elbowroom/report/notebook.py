@@ -54,7 +54,7 @@ def _certified(certs: Certificates) -> list[str]:
         stays = "the specification" if label < 0 else class_title(net, label)
         least, text = "-", "-"
         if k is not None and certs.basis is None:
-            f: dict[str, Any] = {"value": float(certs.x[row].flatten()[k]), "half_width": float(eps[row, k])}
+            f: dict[str, Any] = {"value": float(certs.x[row].flatten()[k]), "extent": float(eps[row, k])}
             f["decimals"] = decimals[k]
             if certs.lower is not None and certs.upper is not None:
                 f.update(lower=float(certs.lower[row].flatten()[k]), upper=float(certs.upper[row].flatten()[k]))
@@ -84,7 +84,7 @@ def table_of_one(certs: Certificates) -> str:
     for f in one["features"][:_FEATURES]:
         note = f.get("state", f["note"])
         share = "-" if f["share"] is None else f"{at_most(100 * f['share'], 3)} %"
-        value = f["value"] if isinstance(f["value"], str) else near(f["value"], f["half_width"], f["decimals"])
+        value = f["value"] if isinstance(f["value"], str) else near(f["value"], f["extent"], f["decimals"])
         cells = f"<td>{_text(f['feature'])}</td><td{_NUMBER}>{_text(value)}</td><td{_NUMBER}>{_text(_range(f))}</td>"
         rows.append(f"<tr>{cells}<td>{_text(f['unit'])}</td><td{_NUMBER}>{share}</td><td>{_text(note)}</td></tr>")
     left = len(one["features"]) - len(rows)
@@ -96,10 +96,10 @@ def table_of_one(certs: Certificates) -> str:
 def _range(f: dict[str, Any]) -> str:
     if "levels" in f:
         return "any of " + listed(f["levels"], ", ") if len(f["levels"]) > 1 else "as it is"
-    if f["half_width"] == 0:
+    if f["extent"] == 0:
         return "as it is"
     if "lower" not in f:
-        return f"{at_most(f['half_width'], 4)} either way, alone"
+        return f"{at_most(f['extent'], 4)} either way, alone"
     low, _, high = around(f["lower"], f["value"], f["upper"], f["decimals"], 4)
     return f"{low} to {high}"
 

@@ -13,7 +13,7 @@ from typing import Any
 from elbowroom.certificates.frame import IMPUTED, STUCK
 from elbowroom.machine.meter import in_words
 from elbowroom.network.names import counted, printable
-from elbowroom.report.digits import around, at_least, at_most, half_width, moved, near
+from elbowroom.report.digits import around, at_least, at_most, extent_text, moved, near
 from elbowroom.report.flags import as_flags
 from elbowroom.runs.one_input import FREE, NEEDS, OPEN
 from elbowroom.runs.settings import FLAGS
@@ -260,7 +260,7 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
 def _moving(feature: dict[str, Any]) -> tuple[str, ...]:
     decimals = feature["decimals"]
     if "lower" not in feature:
-        return near(feature["value"], feature["half_width"], decimals), half_width(feature)
+        return near(feature["value"], feature["extent"], decimals), extent_text(feature)
     low, value, high = around(feature["lower"], feature["value"], feature["upper"], decimals)
     return value, low, high, moved(feature, "down"), moved(feature, "up")
 

@@ -42,8 +42,8 @@ class Outcome:
         self.claims += int(report.checked.sum())
         self.proved += int(report.passed.sum())
         self.seconds += report.seconds
-        proved = report.passed.nonzero().squeeze(1).tolist()
-        self.margins += [(certs.number(k), float(report.margins[k].min())) for k in proved]
+        proved, margins = report.passed.nonzero().squeeze(1).tolist(), report.margins.tolist()
+        self.margins += [(certs.number(k), min(margins[k])) for k in proved]
         self.failures += [(certs.number(k), report.message[k]) for k in report.failures]
         for name in STATUSES:
             self.status[name] += certs.status.count(name)

@@ -111,7 +111,7 @@ def _unknown_order(data: Dataset, net: Network, labels: list[str]) -> str:
     given = f"as in `class_names={labels}`" if len(labels) == net.n_outputs else "by `class_names`"
     return (
         f"the labels of {data.name} are names ({few(labels)}), and the model does not say which of its {net.n_outputs} "
-        f"outputs is which class: list the names in the order of its outputs, {given}; {_WITHOUT}"
+        f"outputs is which class: list the names in the order of its outputs, {given}; {_WITHOUT}{_alike(labels)}"
     )
 
 
@@ -124,14 +124,25 @@ def _misfit(data: Dataset, net: Network, known: Names, labels: list[str]) -> str
         told = f"the labels of {data.name} ({few(labels)}) are none of the classes that the network knows, {few(known)}"
         usual = all(map(str.isdecimal, labels)) and len(labels) == net.n_outputs
         given = f"as in `class_names={_span(labels)!r}`" if usual else "by `class_names`"
-        return f"{told}: list what they call its outputs, in order, {given}; {_WITHOUT}"
+        return f"{told}: list what they call its outputs, in order, {given}; {_WITHOUT}{_alike(labels)}"
     told = f"{data.name} has {found}, but the network knows {what} alone"
     if not named and labels == [str(k) for k in range(1, net.n_outputs + 1)]:
         return f"{told}: where labels begin with 1, say `class_names={_span(labels)!r}`; {_WITHOUT}"
     if not named and len(labels) == net.n_outputs:
         given = f"as in `class_names={_span(labels)!r}`"
         return f"{told}: list what the labels call these, in order, {given}; {_WITHOUT}"
-    return f"{told}; choose among what both have: `classes={both}` (its labels: {few(labels)}); {_WITHOUT}"
+    return (
+        f"{told}; choose among what both have: `classes={both}` (its labels: {few(labels)}); {_WITHOUT}{_alike(labels)}"
+    )
+
+
+def _alike(labels: list[str]) -> str:
+    """A word on labels that are one number, written in two ways."""
+    for k, one in enumerate(labels):
+        for other in labels[:k]:
+            if whole_of([one]) is not None and whole_of([one]) == whole_of([other]):
+                return f". {other!r} and {one!r} are one number: where they are one class, write it one way"
+    return ""
 
 
 def _span(labels: list[str]) -> str:

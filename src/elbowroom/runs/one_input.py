@@ -112,14 +112,14 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     features = []
     for column, place, note in zip(table.columns, table.places, notes_of(own, table)[0]):
         k = place.start
-        found: dict[str, Any] = {"feature": column.name, "number": k, "value": x[k], "half_width": eps[k]}
+        found: dict[str, Any] = {"feature": column.name, "number": k, "value": x[k], "extent": eps[k]}
         if ends and sides:
             found.update(lower=ends[0][k], upper=ends[1][k], down=sides[0][k], up=sides[1][k])
         if certs.seen_lower is not None and certs.seen_upper is not None:
             seen = (float(t[row].flatten()[k]) for t in (certs.seen_lower, certs.seen_upper))
             found.update(zip(("seen_lower", "seen_upper"), (v if math.isfinite(v) else None for v in seen)))
         if column.levels is not None:  # whose codes are nobody's business
-            found = dict.fromkeys(found) | {"feature": column.name, "number": k, "half_width": 0.0}
+            found = dict.fromkeys(found) | {"feature": column.name, "number": k, "extent": 0.0}
             found["value"], found["levels"] = words(column, x[place]), levels_allowed(own, column)[0]
         share = None if math.isnan(shares[k]) or column.levels is not None else shares[k]
         if states is not None:
@@ -129,8 +129,8 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
         features.append({**found, "capped": capped[k], "share": share, **told, "note": note})
 
     def order(f: dict[str, Any]) -> tuple[bool, bool, float]:
-        held = f["half_width"] == 0 and STUCK not in f["note"]
-        return held, f["share"] is None, f["half_width"] if f["share"] is None else f["share"]
+        held = f["extent"] == 0 and STUCK not in f["note"]
+        return held, f["share"] is None, f["extent"] if f["share"] is None else f["share"]
 
     if states is not None:
         return sorted(features, key=lambda f: (NEEDS, OPEN, FREE, FROZEN).index(f["state"]))

@@ -21,7 +21,7 @@ from elbowroom.runs.settings import Settings
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.memory import Budget, bytes_of
 
-# CPU seconds of a worker, to load torch and this package.
+# CPU seconds of a worker, to load torch and this package; less where one loads them for all.
 _START = 1.7
 _MORE = 0.25  # how much more CPU time than one thread all starts together may take
 _INPUTS_EACH = 4  # at least: so many parts of one input, and nobody waits long for the last one

@@ -73,7 +73,8 @@ def verify(
     """Is the decision the same on the whole box `[lower, upper]`? By the strict check; "not proved" is not "false".
 
     In boxes that are not proved as a whole, counterexamples are looked for, for a moment; with `leaves` or `seconds`
-    such boxes are also cut into parts that are proved one by one.
+    such boxes are also cut into parts that are proved one by one. Whole numbers of a table are any numbers here, and in
+    counterexamples.
 
     Args:
         net: The network, see `load`; or a model that `load` reads as it is, as in `certify`.

@@ -1,5 +1,6 @@
 """Workers on this machine: the same results, deaths survived, nobody left behind."""
 
+import contextlib
 import dataclasses
 import multiprocessing
 import os
@@ -99,6 +100,30 @@ def test_workers_that_always_die(tmp_path: Path) -> None:
     assert not multiprocessing.active_children() and not (tmp_path / "lock").exists()
 
 
+def gone(_: Any) -> None:
+    os._exit(3)
+
+
+def test_workers_that_cannot_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a script that starts itself again; what they are sent is more than a pipe holds."""
+    monkeypatch.setattr(module, "_serve", gone)
+    work = [Part(0, *((X[:1, 0].astype(int), X[:1])), None, {}, {})]
+    with pytest.raises(ElbowroomError, match="3 workers ended before they were ready, the last one with exit code 3"):
+        list(module.processes(network(sizes=(2, 300, 300, 3)), Settings(device="cpu", workers=2), work))
+    assert not multiprocessing.active_children()
+
+
+def test_the_environment_of_workers_is_that_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it was when the process that they are copies of was started. A worker's life, in this process."""
+    monkeypatch.setattr(module, "_SIGNALS", ())
+    monkeypatch.setattr(module, "_end_with_parent", lambda: None)
+    monkeypatch.setattr(os, "environ", {"BEFORE": "1"})
+    here, there = multiprocessing.Pipe()
+    here.send(({"NOW": "1"}, module.network_bytes(NET), Settings(device="nosuch").plain(), 1, None))
+    module._serve(there)
+    assert here.recv()[0] == "failed" and os.environ == {"NOW": "1"}
+
+
 def test_a_device_that_only_workers_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is wrong in a worker is told as it would be here."""
     monkeypatch.setattr(module, "device_of", lambda settings: torch.device("cpu"))
@@ -135,15 +160,23 @@ def test_which_engine() -> None:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that it started, the tracker of resources left out."""
+    """The processes that it started."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
-        try:
-            if int(state(place.name)[1]) == pid and b"spawn_main" in (place / "cmdline").read_bytes():
+        with contextlib.suppress(OSError):  # it has just ended
+            if int(state(place.name)[1]) == pid:
                 found.append(int(place.name))
-        except OSError:  # it has just ended
-            continue
     return found
+
+
+def workers_of(pid: int) -> list[int]:
+    """Its workers: copies of the one process that loads torch for them; the tracker of resources has none."""
+    return [worker for child in children(pid) for worker in children(child)]
+
+
+def everybody(pid: int) -> list[int]:
+    """All that it started, and what these did."""
+    return [*children(pid), *workers_of(pid)]
 
 
 def state(pid: int | str) -> Any:
@@ -182,20 +215,20 @@ def begun(tmp_path: Path) -> Iterator[tuple[Popen, Path]]:
 def test_control_c_reaches_all_and_stops_one(begun: tuple[Popen, Path]) -> None:
     """As the terminal does it: the signal goes to the whole group."""
     process, out = begun
-    until(lambda: len(children(process.pid)) == 2 and list((out / "parts").glob("*")))
-    workers = children(process.pid)
+    until(lambda: len(workers_of(process.pid)) == 2 and list((out / "parts").glob("*")))
+    started = everybody(process.pid)
     os.killpg(process.pid, signal.SIGINT)
     stdout, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in errors and "KeyboardInterrupt" not in errors
     certs = er.Certificates.load(out)
     assert 10 <= len(certs) < 4000 and f"stopped at {len(certs)} of 4,000 inputs, all saved" in errors
     assert stdout.startswith("incomplete: ") and "by 2 workers" in errors
-    until(lambda: not any(map(is_there, workers)), 5)
+    until(lambda: not any(map(is_there, started)), 5)
 
 
 def test_control_c_before_workers_are_ready(begun: tuple[Popen, Path]) -> None:
     process, out = begun
-    until(lambda: children(process.pid))
+    until(lambda: children(process.pid))  # the first has still to load torch
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in errors and "KeyboardInterrupt" not in errors
@@ -205,7 +238,7 @@ def test_control_c_before_workers_are_ready(begun: tuple[Popen, Path]) -> None:
 def test_twice_control_c(begun: tuple[Popen, Path]) -> None:
     process, out = begun
     until(lambda: list((out / "parts").glob("*.parquet")))
-    workers = children(process.pid)
+    started = everybody(process.pid)
     os.killpg(process.pid, signal.SIGSTOP)  # so that both come before anything is finished
     os.killpg(process.pid, signal.SIGINT)
     os.killpg(process.pid, signal.SIGTERM)
@@ -213,14 +246,14 @@ def test_twice_control_c(begun: tuple[Popen, Path]) -> None:
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in errors
     assert "stopped at once; finished parts are kept" in errors or "all saved" in errors
-    until(lambda: not any(map(is_there, workers)), 5)
+    until(lambda: not any(map(is_there, started)), 5)
 
 
 def test_nobody_is_left_when_the_writer_is_killed(begun: tuple[Popen, Path]) -> None:
     process, out = begun
     until(lambda: list((out / "parts").glob("*.parquet")))
-    workers = children(process.pid)
-    assert len(workers) == 2
+    started = everybody(process.pid)
+    assert len(workers_of(process.pid)) == 2
     process.kill()
-    until(lambda: not any(map(is_there, workers)), 5)
+    until(lambda: not any(map(is_there, started)), 5)
     assert len(er.Certificates.load(out)) >= 10

@@ -27,7 +27,8 @@ def same(to: Step, x: Any) -> Any:
 
 def dropout(to: Step, x: Value, ratio: Any = None, training: Any = None) -> Value:
     to.ignore("ratio", "seed")
-    if training is not None and bool(to.constant(training, "modes").any()):
+    training = training is not None and bool(to.constant(training, "modes").any())
+    if training and (ratio is None or bool(to.constant(ratio, "ratios").any())):  # by default, half of the values
         refuse("it is in training mode; export the model in eval mode")
     return x
 

@@ -8,7 +8,7 @@ from typing import Any
 from elbowroom.certificates.frame import STUCK
 from elbowroom.certificates.result import STATUSES
 from elbowroom.network.names import printable
-from elbowroom.report.digits import at_least, at_most, between, half_width, near
+from elbowroom.report.digits import at_least, at_most, between, extent_text, near
 
 _between = functools.lru_cache(1 << 16)(between)  # pixels repeat
 _near = functools.lru_cache(1 << 16)(near)
@@ -40,7 +40,7 @@ def compact_table(table: dict[str, list[Any]]) -> dict[str, Any]:
 
 
 def _flag(feature: dict[str, Any]) -> str:
-    if feature["half_width"] == 0:
+    if feature["extent"] == 0:
         return DECIDED if STUCK in feature["note"] else FIXED
     return CAPPED if feature["capped"] else PLAIN
 
@@ -76,8 +76,8 @@ def compact_detail(one: dict[str, Any]) -> dict[str, Any]:
     if not features:
         return {**found, "x": [_near(v, 0.0) for v in one["x"]], "flags": ""}
     found.update(
-        x=[_near(f["value"], f["half_width"], f["decimals"]) for f in features],
-        extent=[half_width(f) for f in features],
+        x=[_near(f["value"], f["extent"], f["decimals"]) for f in features],
+        extent=[extent_text(f) for f in features],
         share=[None if f["share"] is None else float(_at_most(f["share"], 3)) for f in features],
         flags="".join(map(_flag, features)),
     )

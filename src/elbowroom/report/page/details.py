@@ -67,7 +67,7 @@ def _entries(feature: dict[str, Any], one: dict[str, Any], x: Tensor) -> list[di
     (places,) = (c["entries"] for c in one["categories"] if c["entries"][0] == feature["number"])
     ends = ("lower", "upper") if "lower" in feature else ()
     return [
-        {**feature, "number": k, "value": float(x[k]), "half_width": 0.0, "capped": False, "share": None}
+        {**feature, "number": k, "value": float(x[k]), "extent": 0.0, "capped": False, "share": None}
         | dict.fromkeys(ends, float(x[k]))
         for k in places
     ]

@@ -48,7 +48,7 @@ def tolerance(certs: Certificates, scale: Scale, most: int) -> Drawing:
     one = one_of(certs)
     shown = one["features"][:most]
     placed = all(_has_axis(f, scale) for f in shown)
-    shared = not placed and all(f["share"] for f in shown if f["half_width"] > 0)
+    shared = not placed and all(f["share"] for f in shown if f["extent"] > 0)
     rows = [_row(certs, f, scale, placed, shared) for f in shown]
     numbers = [f["number"] for f in shown if "levels" not in f]
     of = {scale.of[k] for k in numbers if float(scale.low[k]) < float(scale.high[k])}
@@ -77,7 +77,7 @@ def _title(one: dict[str, Any]) -> str:
 
 def _has_axis(f: dict[str, Any], scale: Scale) -> bool:
     low, high = float(scale.low[f["number"]]), float(scale.high[f["number"]])
-    return "levels" in f or f["half_width"] == 0 or low < high
+    return "levels" in f or f["extent"] == 0 or low < high
 
 
 def _row(certs: Certificates, f: dict[str, Any], scale: Scale, placed: bool, shared: bool) -> _Row:
@@ -94,16 +94,16 @@ def _row(certs: Certificates, f: dict[str, Any], scale: Scale, placed: bool, sha
         return (v - value) / width if width > 0 else math.nan
 
     unit = f" {f['unit']}" if f["unit"] else ""
-    if f["half_width"] == 0:
+    if f["extent"] == 0:
         by = f", {STUCK}" if STUCK in f["note"] else ""
         text = as_text(f"held at {near(value, 0.0, f['decimals'])}{unit}{by}", _WORDS)
         return _Row(f["feature"], text, at=along(value), imputed=imputed, track=placed and low < high)
-    ends = (f["lower"], f["upper"]) if "lower" in f else (value - f["half_width"], value + f["half_width"])
+    ends = (f["lower"], f["upper"]) if "lower" in f else (value - f["extent"], value + f["extent"])
     if "lower" in f:
         printed = around(ends[0], value, ends[1], f["decimals"], 4)
         text = f"{printed[0]} to {printed[2]}{unit}"
     else:
-        text = f"{near(value, f['half_width'])} ± {at_most(f['half_width'], 4)}{unit}"
+        text = f"{near(value, f['extent'])} ± {at_most(f['extent'], 4)}{unit}"
     seen = [v for v in (f.get("seen_lower"), f.get("seen_upper")) if v is not None]
     return _Row(
         f["feature"], as_text(text, _WORDS), along(ends[0]), along(ends[1]), along(value),

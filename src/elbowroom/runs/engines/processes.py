@@ -11,6 +11,7 @@ import threading
 from collections.abc import Generator, Hashable, Iterable, Iterator
 from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -53,18 +54,23 @@ class _Processes:
         resource_tracker.ensure_running()  # it changes the mask of signals, so not while that is ours
 
     def start(self) -> Hashable:
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(there, *self._given), daemon=True)
+        process = context.Process(target=_serve, args=(there,), daemon=True)
         self._alive[here] = process
         with _no_signals():
             process.start()
         there.close()  # now the pipe ends when the worker does
+        self._send(here, (dict(os.environ), *self._given))
         return here
 
-    def submit(self, worker: Any, part: Part) -> None:
+    @staticmethod
+    def _send(worker: Connection, what: Any) -> None:
         with contextlib.suppress(OSError):  # it is dead, as the next event will say
-            worker.send(vars(part))
+            worker.send(what)
+
+    def submit(self, worker: Any, part: Part) -> None:
+        self._send(worker, vars(part))
 
     def events(self) -> list[Event]:
         return [self._event(pipe) for pipe in connection.wait(list(self._alive)) if isinstance(pipe, Connection)]
@@ -86,6 +92,16 @@ class _Processes:
         for pipe in self._alive:
             pipe.close()
         self._alive.clear()
+
+
+def _context() -> SpawnContext | ForkServerContext:
+    """Workers are copies of a process that has loaded torch, which is most of what starting one takes, and has begun
+    nothing with it; where systems do not copy processes, each loads it for itself."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([Worker.__module__])
+    return context
 
 
 def _how(code: int | None) -> str:
@@ -113,20 +129,29 @@ def _no_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(pipe: Connection, network: bytes, settings: dict[str, Any], threads: int, basis: Any) -> None:
-    """The life of a worker."""
+def _serve(pipe: Connection) -> None:
+    """The life of a worker. What it needs comes through the pipe: a process that could not even begin is told by the
+    pipe's end. So does the environment, since the one that was copied may be of before."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # whoever asks for an end asks the process that writes
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with using_threads(threads), contextlib.suppress(EOFError, OSError):  # nobody is there any more
-        try:
-            worker = Worker(network_of(network), Settings(**settings), basis_of(basis))
-        except ElbowroomError as error:
-            pipe.send(("failed", str(error)))
-            return
-        pipe.send(("ready", None))
-        while True:
-            pipe.send(answer(worker, pipe.recv()))
+    with contextlib.suppress(EOFError, OSError):  # nobody is there any more
+        environment, network, settings, threads, basis = pipe.recv()
+        os.environ.clear()
+        os.environ.update(environment)
+        with using_threads(threads):
+            _work(pipe, network, settings, basis)
+
+
+def _work(pipe: Connection, network: bytes, settings: dict[str, Any], basis: Any) -> None:
+    try:
+        worker = Worker(network_of(network), Settings(**settings), basis_of(basis))
+    except ElbowroomError as error:
+        pipe.send(("failed", str(error)))
+        return
+    pipe.send(("ready", None))
+    while True:
+        pipe.send(answer(worker, pipe.recv()))
 
 
 def _end_with_parent() -> None:
