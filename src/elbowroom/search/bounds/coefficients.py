@@ -191,9 +191,11 @@ def _copied(matrix: Tensor, index: Tensor | None, columns: Tensor | None) -> Ten
     at = columns.clamp_min(0)
     if index is None:
         found = matrix.index_select(1, at.flatten()).reshape(len(matrix), *at.shape).transpose(0, 1)
+    elif len(rows) == len(at) == 1:
+        found = rows[0].index_select(1, at[0])[None]
     else:
         found = rows.gather(2, at[:, None].expand(-1, rows.shape[1], -1))
-    return torch.where(columns[:, None] >= 0, found, 0.0)
+    return found.mul_((columns >= 0).to(found.dtype)[:, None])  # in half of the time of `where`
 
 
 def whole(c: Coefficients, shape: Shape) -> Tensor:

@@ -281,7 +281,7 @@ class Walk(Steps):
         if weight is not None and len(node.shape) == 1:
             below, index = g[node.inputs[0]], self._columns_above(i)
             columns = below.index if isinstance(below, Columns) else None
-            found = numbers(below) @ rows_of(weight, index, columns).mT
+            found = numbers(below) @ self.matrix(i, weight, index, columns).mT
             return found if index is None else Columns(torch.where(index[:, None] >= 0, found, 0.0), index)
         read = [whole(g[j], shape) for j, shape in zip(node.inputs, shapes)]
         pushed = row.linear(node.op, *(t.flatten(0, 1) for t in read))
