@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from elbowroom.claim.specification import linear_specification
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
-from elbowroom.search.bounds import dense, linear, propagate, walk
+from elbowroom.search.bounds import dense, propagate, route, walk
 from elbowroom.search.bounds.coefficients import part_of
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.bounds.propagate import Propagation
@@ -27,17 +27,19 @@ METHODS = ("quadratic", "combined", "adaptive")
 def patched(**values: Any) -> Iterator[None]:
     """Settings of the rows, for a while."""
     homes = {
-        "plan": linear, "_NEARLY_ALL": walk, "_FEW": propagate, "_MOST_ACTIVE": propagate, "_reads_slowly": walk,
+        "plan": route, "_NEARLY_ALL": walk, "_FEW": propagate, "_MOST_ACTIVE": propagate, "_reads_slowly": walk,
         "_pays": dense,
     }  # fmt: skip
     before = {name: getattr(homes[name], name) for name in values}
     try:
         for name, value in values.items():
             setattr(homes[name], name, value)
+        route._KNOWN.clear()
         yield
     finally:
         for name, value in before.items():
             setattr(homes[name], name, value)
+        route._KNOWN.clear()
 
 
 def over_whole_nodes() -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,8 @@ from torch import Tensor
 
 from elbowroom.network.operations import Shape
 
-_LARGE_IMAGE = 49  # places
+_TABLE = 1 << 18  # positions under the windows of all places of an image: from where on they are not kept
+_LARGE_IMAGE, _MANY_CHANNELS = 49, 32  # places and channels, from where on convolutions take images as they are
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,21 @@ class Geometry:
 
 
 class Places:
-    """Where rows began, `b x s x dims`, and what lies under their windows, which is asked for again and again."""
+    """Where rows began, `b x s x dims`, and what lies under their windows, which is asked for again and again.
+    `numbers`, `b x s`: the same places of an image of the shape `began`, where that is known, as flat positions."""
 
-    def __init__(self, place: Tensor) -> None:
-        self.place = place
+    def __init__(self, place: Tensor, numbers: Tensor | None = None, began: Shape = ()) -> None:
+        self.place, self.numbers, self.began = place, numbers, began
         self._known: dict[tuple[Geometry, Shape], Tensor] = {}
+
+    @staticmethod
+    def of(numbers: Tensor, began: Shape) -> Places:
+        """From flat positions, `b x s`, in an image of the shape `began`."""
+        places, left = [], numbers
+        for n in reversed(began):
+            places.append(left % n)
+            left = left // n
+        return Places(torch.stack(places[::-1], -1), numbers, began)
 
     def __len__(self) -> int:
         return len(self.place)
@@ -74,6 +86,10 @@ class Places:
         return found
 
     def _look(self, at: Geometry, spatial: Shape) -> Tensor:
+        # On a CPU it takes longer to find out than to copy what was found for all places of such an image.
+        if self.numbers is not None and not self.place.is_cuda and _is_small(at, self.began):
+            found = _under_all(at, spatial, self.began).index_select(0, self.numbers.flatten())
+            return found.reshape(*self.numbers.shape, math.prod(at.size))
         index: Tensor | None = None
         outside = math.prod(spatial)
         for d, n in enumerate(spatial):
@@ -87,7 +103,19 @@ class Places:
 
     def each(self, batch: int) -> Places:
         """The same where every row of a batch of so many counts as an input of its own: `batch s x 1 x dims`."""
-        return Places(self.place.expand(batch, -1, -1).flatten(0, 1)[:, None])
+        numbers = None if self.numbers is None else self.numbers.expand(batch, -1).flatten()[:, None]
+        return Places(self.place.expand(batch, -1, -1).flatten(0, 1)[:, None], numbers, self.began)
+
+
+def _is_small(at: Geometry, began: Shape) -> bool:
+    return math.prod(at.size) * math.prod(began) <= _TABLE
+
+
+@lru_cache(maxsize=64)
+def _under_all(at: Geometry, spatial: Shape, began: Shape) -> Tensor:
+    """What lies under the windows of all places of an image, `n x numbers`."""
+    every = Places.of(torch.arange(math.prod(began), device="cpu")[None], began).place
+    return Places(every).under(at, spatial)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,9 +196,11 @@ def _copied(matrix: Tensor, index: Tensor | None, columns: Tensor | None) -> Ten
     at = columns.clamp_min(0)
     if index is None:
         found = matrix.index_select(1, at.flatten()).reshape(len(matrix), *at.shape).transpose(0, 1)
+    elif len(rows) == len(at) == 1:
+        found = rows[0].index_select(1, at[0])[None]
     else:
         found = rows.gather(2, at[:, None].expand(-1, rows.shape[1], -1))
-    return torch.where(columns[:, None] >= 0, found, 0.0)
+    return found.mul_((columns >= 0).to(found.dtype)[:, None])  # in half of the time of `where`
 
 
 def whole(c: Coefficients, shape: Shape) -> Tensor:
@@ -187,7 +217,8 @@ def whole(c: Coefficients, shape: Shape) -> Tensor:
     rows = c.a.new_zeros(lead[0] * lead[1] * (positions + 1), shape[0])
     rows.index_copy_(0, at.flatten(), c.a.reshape(-1, shape[0]))
     found = rows.reshape(*lead, positions + 1, shape[0])[:, :, :positions]
-    return found.transpose(2, 3).reshape(*lead, *shape)
+    # (Contiguous: what comes after is twice as fast.)
+    return found.transpose(2, 3).contiguous().reshape(*lead, *shape)
 
 
 def total(x: Coefficients, y: Coefficients, shape: Shape) -> Coefficients:
@@ -268,8 +299,8 @@ def images_of(a: Tensor) -> Tensor:
 
 def laid_out(images: Tensor) -> Tensor:
     """Images of which the channels come last in memory as a convolution on a CPU takes them best: small ones not so."""
-    as_they_are = images.dim() == 4 and math.prod(images.shape[2:]) >= _LARGE_IMAGE and not images.is_cuda
-    return images if as_they_are else images.contiguous()
+    large = math.prod(images.shape[2:]) >= _LARGE_IMAGE and images.shape[1] >= _MANY_CHANNELS
+    return images if large and images.dim() == 4 and not images.is_cuda else images.contiguous()
 
 
 def channels_last(images: Tensor, lead: Sequence[int]) -> Tensor:

@@ -18,6 +18,7 @@ forward pass is stored, and only the rows that matter (for ReLU, the unstable ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -29,12 +30,14 @@ from torch.autograd.function import once_differentiable
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.coefficients import Coefficients, Columns, Geometry, Patch, Places
+from elbowroom.search.bounds.front import Nodes
 from elbowroom.search.bounds.fused import collected, rows_of
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.planes import Planes
+from elbowroom.search.bounds.route import Route
 from elbowroom.search.bounds.sizes import Sizes, alike, numbers_of
-from elbowroom.search.bounds.walk import Plan, Steps, Walk, plan, relaxations, widest
-from elbowroom.search.bounds.wide import Entry, Through
+from elbowroom.search.bounds.walk import Steps, Walk, relaxations
+from elbowroom.search.bounds.wide import Through
 from elbowroom.search.memory import Pool
 from elbowroom.search.regions.input_set import InputSet
 
@@ -70,29 +73,21 @@ def lower_deviation(
     many rows there is room for, where that depends on numbers. `rough`: the network in half precision, if rows may be.
     Differentiable by the region's radius and the planes.
     """
-    ancestors = net_ancestors(net, node)
-    relaxed = [i for i in ancestors if i in planes]
+    route = Route.of(net, inputs, node, rows is None, rough is not None)
+    seen: Nodes = net
+    if route.front is not None:
+        seen, inputs = route.front, route.front.inputs(inputs)
+    relaxed = [i for i in route.ancestors if i in planes]
     if chosen is not None and not parallel and not signed:
         negative = torch.where(chosen >= 0, chosen + net.nodes[node].size, -1)
         chosen = torch.stack([chosen, negative], 2).flatten(1)
     own = active or {}, sizes or Sizes(), rough
-    job = _Job(net, node, rows, chosen, relaxed, ancestors, inputs, parallel, chunk, pool, planes, *own)
+    job = _Job(seen, route, node, rows, chosen, relaxed, inputs, parallel, chunk, pool, planes, *own)
     tensors = [inputs.radius]
     for i in relaxed:
         tensors.extend(_parameters(planes[i], parallel))
     result: Tensor = _Bound.apply(job, *tensors)  # type: ignore[no-untyped-call]  # torch gives it no types
     return result
-
-
-def net_ancestors(net: Network, node: int) -> list[int]:
-    """The nodes that `node` depends on, itself included, in topological order."""
-    needed, stack = {node}, [node]
-    while stack:
-        for j in net.nodes[stack.pop()].inputs:
-            if j not in needed:
-                needed.add(j)
-                stack.append(j)
-    return sorted(needed)
 
 
 def _parameters(planes: Planes, parallel: bool) -> list[Tensor]:
@@ -156,12 +151,12 @@ class _Jacobian:
 class _Job:
     """Bounds of rows over one node. `tensors`: the region's radius, then each relaxed node's parameters."""
 
-    net: Network
+    net: Nodes
+    route: Route
     node: int
     rows: Tensor | None
     chosen: Tensor | None
     relaxed: list[int]
-    ancestors: list[int]
     inputs: InputSet
     parallel: bool
     chunk: int
@@ -173,30 +168,22 @@ class _Job:
     _kept: _Jacobian | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        self.plan, self.entry, self.widest = self.route.plan, self.route.entry, self.route.widest
         # What they are differentiated by comes through autograd; what is read here are their numbers.
         inputs = {i: self.net.nodes[i].inputs for i in self.relaxed}
         self._terms = {i: [(inputs[i][t.input], t.source) for t in self.planes[i].terms] for i in self.relaxed}
         self._lines = {i: self.planes[i].gaps if self.parallel else self.planes[i].pairs for i in self.relaxed}
         self.planes = {}
-        node = self.net.nodes[self.node]
         listed = self.rows if self.rows is not None else self.chosen
-        self.count = listed.shape[1] if listed is not None else node.size * (1 if self.parallel else 2)
-        self.plan: Plan = dict.fromkeys(self.ancestors)
-        if self.rows is None:
-            self.plan = plan(self.net, self.node, self.ancestors, self.inputs.is_box)
-        # Unit rows over the entry itself are those of its matrix: nothing is left to multiply.
-        last = self.node if self.rows is not None else self.node - 1
-        entry = Entry.of(self.net, self.inputs)
-        self.entry = entry if entry is not None and entry.node <= last else None
-        first = 0 if self.entry is None else self.entry.node
-        self.widest = widest(self.net, {i: at for i, at in self.plan.items() if i >= first})
+        units = self.net.nodes[self.node].size * (1 if self.parallel else 2)
+        self.count = listed.shape[1] if listed is not None else units
         numbers = len(self.inputs.radius) * self.count * self.widest
         if numbers < _MANY or self.entry is not None or not self.inputs.is_box:
             self.rough = None
         self.dtype = self.inputs.radius.dtype if self.rough is None else torch.float16
 
     @property
-    def carrier(self) -> Network:
+    def carrier(self) -> Nodes:
         """The network whose maps rows go through."""
         return self.net if self.rough is None else self.rough
 
@@ -285,15 +272,14 @@ class _Job:
     def _unit_windows(self, index: Tensor, sign: Tensor, at: Geometry) -> dict[int, Coefficients]:
         """The same as windows of one place each; a convolution's rows are its kernels."""
         node = self.net.nodes[self.node]
-        places = []
-        for n in reversed(node.shape[1:]):
-            places.append(index % n)
-            index = index // n
-        place = Places(torch.stack(places[::-1], -1))
+        began = tuple(node.shape[1:])
+        place = Places.of(index % math.prod(began), began)
+        index = index // math.prod(began)
         op = node.op
         below: dict[int, Coefficients] = {}
         if type(op) is ops.Conv and op.groups == 1 and max(op.dilation) == 1:
-            kernels = op.weight.movedim(1, -1).contiguous()[index]
+            kernels = op.weight.movedim(1, -1).contiguous()
+            kernels = kernels.index_select(0, index.flatten()).unflatten(0, index.shape)
             a = kernels * sign.reshape(*sign.shape, *[1] * (kernels.dim() - 3))
             reached = MAPS[ops.Conv].reach(op, at, node.shape, [self.net.nodes[node.inputs[0]].shape])
             assert reached is not None
@@ -390,7 +376,7 @@ class _Job:
         else:
             start = self._unit_rows(rows, walk)
         walk.down(start)
-        return walk.up(self.ancestors)
+        return walk.up(self.route.ancestors)
 
 
 def _largest(radius: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from elbowroom.search.bounds.coefficients import (
     laid_out,
     windows,
 )  # fmt: skip
+from elbowroom.search.bounds.phases import transposed
 
 _LARGE, _PART = 1 << 21, 1 << 18  # numbers of a matrix that the cache does not hold, and of a part that it does
 _CONV = (F.conv1d, F.conv2d, F.conv3d)
@@ -160,20 +161,14 @@ class _Conv(_Sliding):
         return (transpose(a, op.weight, None, op.stride, op.padding, extra, op.groups, op.dilation),)
 
     def _by_phases(self, op: Any, a: Tensor) -> Tensor:
-        """The transposed convolution as one plain convolution: on a CPU some ten times faster where there are strides.
-
-        Along an axis with stride s, input position `s u + r - padding` meets the kernel at `r + s t` only, under
-        output `u - t`: for each phase r a convolution with every s-th entry of the kernel. All phases together are one
-        convolution with s times the channels: `n x *phases x c x *places`, to be interleaved.
-        """
-        dims, (out, into) = len(op.stride), op.weight.shape[:2]
-        lengths = [-(-k // s) for k, s in zip(op.weight.shape[2:], op.stride)]
-        ends = [n for k, s, t in zip(op.weight.shape[2:], op.stride, lengths) for n in (t * s - k, 0)]
-        kernel = F.pad(op.weight, ends[::-1])
-        kernel = kernel.reshape(out, into, *(n for pair in zip(lengths, op.stride) for n in pair))
-        steps, phases = [2 + 2 * d for d in range(dims)], [3 + 2 * d for d in range(dims)]
-        kernel = kernel.flip(steps).permute(*phases, 1, 0, *steps).flatten(0, dims)
-        found = _CONV[dims - 1](a, kernel, None, 1, [t - 1 for t in lengths])
+        """The transposed convolution as one plain convolution, see `phases`: on a CPU some ten times faster where there
+        are strides. `n x *phases x c x *places`, to be interleaved."""
+        dims, into = len(op.stride), op.weight.shape[1]
+        if max(op.stride) == 1:
+            found = _CONV_TRANSPOSE[dims - 1](a, op.weight)
+        else:
+            kernel = transposed(op)
+            found = _CONV[dims - 1](a, kernel, None, 1, [t - 1 for t in kernel.shape[2:]])
         return found.reshape(len(a), *op.stride, into, *found.shape[2:])
 
     def _adjoint_by_phases(self, op: Any, a: Tensor, shape: Shape) -> Tensor:

@@ -19,9 +19,9 @@ from elbowroom.machine.failures import is_out_of_memory
 from elbowroom.machine.recorder import Recorder, fill
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.linear import net_ancestors
 from elbowroom.search.bounds.propagate import OwnBounds
 from elbowroom.search.bounds.rough import roughly
+from elbowroom.search.bounds.route import net_ancestors
 from elbowroom.search.bounds.sizes import Fixed, Key, Noted, Sizes, room_for
 from elbowroom.search.bounds.stable import Stable
 from elbowroom.search.bounds.walk import plan, widest

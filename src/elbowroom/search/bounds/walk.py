@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elbowroom.network.graph import Network, Node
+from elbowroom.network.graph import Node
 from elbowroom.network.operations import Shape
 from elbowroom.search.bounds.coefficients import (
     Coefficients,
@@ -28,6 +28,7 @@ from elbowroom.search.bounds.coefficients import (
     total,
 )  # fmt: skip
 from elbowroom.search.bounds.dense import adjoint_at, linear_at
+from elbowroom.search.bounds.front import Nodes
 from elbowroom.search.bounds.fused import attained, lines_at, past_lines, past_planes, rows_of, support, whole
 from elbowroom.search.bounds.maps import MAPS, map_of
 from elbowroom.search.bounds.planes import Lines
@@ -55,7 +56,7 @@ class Relaxation(NamedTuple):
     active: Tensor | None
 
 
-def plan(net: Network, node: int, ancestors: Sequence[int], at_input: bool) -> Plan:
+def plan(net: Nodes, node: int, ancestors: Sequence[int], at_input: bool) -> Plan:
     """The windows of unit rows over a node. `at_input`: also over the input."""
     found: Plan = dict.fromkeys(ancestors)
     shape = net.nodes[node].shape
@@ -76,7 +77,7 @@ def plan(net: Network, node: int, ancestors: Sequence[int], at_input: bool) -> P
     return found
 
 
-def _reach(net: Network, node: Node, at: Geometry) -> Geometry | None:
+def _reach(net: Nodes, node: Node, at: Geometry) -> Geometry | None:
     """The windows over the inputs that these windows over the node depend on; None where they are not known."""
     row = MAPS.get(type(node.op))
     if row is not None:
@@ -85,7 +86,7 @@ def _reach(net: Network, node: Node, at: Geometry) -> Geometry | None:
     return at if relaxed is not None and relaxed.univariate else None
 
 
-def widest(net: Network, plan: Plan) -> int:
+def widest(net: Nodes, plan: Plan) -> int:
     """The most numbers that a row has over any node."""
     return max(net.nodes[i].size if at is None else at.numbers(net.nodes[i].shape[0]) for i, at in plan.items())
 
@@ -93,7 +94,7 @@ def widest(net: Network, plan: Plan) -> int:
 class Steps:
     """Coefficients over a node become coefficients over its inputs."""
 
-    def __init__(self, net: Network, plan: Plan) -> None:
+    def __init__(self, net: Nodes, plan: Plan) -> None:
         self.net, self.plan = net, plan
 
     def affine(self, i: int, coefficients: dict[int, Coefficients]) -> None:
@@ -139,7 +140,7 @@ class Walk(Steps):
     """`relaxed`: planes by node. `trace`: what is kept for the way up. `entry`: where rows end, if not at the input."""
 
     def __init__(
-        self, net: Network, plan: Plan, inputs: InputSet, relaxed: dict[int, Relaxation], parallel: bool, trace: bool,
+        self, net: Nodes, plan: Plan, inputs: InputSet, relaxed: dict[int, Relaxation], parallel: bool, trace: bool,
         entry: Entry | None = None,
     ) -> None:  # fmt: skip
         super().__init__(net, plan)
@@ -282,7 +283,7 @@ class Walk(Steps):
         if weight is not None and len(node.shape) == 1:
             below, index = g[node.inputs[0]], self._columns_above(i)
             columns = below.index if isinstance(below, Columns) else None
-            found = numbers(below) @ rows_of(weight, index, columns).mT
+            found = numbers(below) @ self.matrix(i, weight, index, columns).mT
             return found if index is None else Columns(torch.where(index[:, None] >= 0, found, 0.0), index)
         read = [whole(g[j], shape) for j, shape in zip(node.inputs, shapes)]
         pushed = row.linear(node.op, *(t.flatten(0, 1) for t in read))

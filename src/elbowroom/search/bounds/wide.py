@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from elbowroom.network.graph import Network, Node
 from elbowroom.network.operations import Shape
 from elbowroom.search.bounds.coefficients import Coefficients, Columns, numbers
+from elbowroom.search.bounds.front import Entrance, Nodes
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.regions.input_set import InputSet, dot
 
@@ -27,51 +26,30 @@ _BLOCK = 200_000  # numbers of a block of rows
 _LEAST = 256  # features of a block
 
 
-def is_wide(net: Network, inputs: InputSet) -> bool:
+def is_wide(net: Nodes, inputs: InputSet) -> bool:
     """Whether rows over the input do not fit the cache. (A GPU has no such cache.)"""
-    return net.n_inputs >= _WIDE and inputs.center.device.type == "cpu"
+    return net.nodes[0].size >= _WIDE and inputs.center.device.type == "cpu"
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """The one operation that reads the input: `node`, with its matrix `weight`, `out x n`, behind `before`, operations
-    on single features. A box is a box there, too."""
+    """The one operation that reads the input: `node`, with its matrix `weight`, `out x n`. (What stands before it is
+    in the radius, see `front`.)"""
 
     node: int
     weight: Tensor
-    before: tuple[Node, ...]
 
     @staticmethod
-    def of(net: Network, inputs: InputSet) -> Entry | None:
+    def of(net: Nodes, inputs: InputSet) -> Entry | None:
         """None where the input is not wide, is read by others, or is no box."""
         if not inputs.is_box or not is_wide(net, inputs):
             return None
-        readers: dict[int, list[int]] = {}
-        for i, node in enumerate(net.nodes):
-            for j in node.inputs:
-                readers.setdefault(j, []).append(i)
-        before: list[Node] = []
-        at = 0
-        while len(readers.get(at, ())) == 1:
-            at = readers[at][0]
-            node = net.nodes[at]
-            row = MAPS.get(type(node.op))
-            if row is None or len(node.inputs) != 1:
-                return None
-            weight = row.matrix(node.op)
-            if weight is not None and len(node.shape) == 1:
-                return Entry(at, weight, tuple(before))
-            if not row.elementwise or node.size != net.nodes[node.inputs[0]].size:
-                return None
-            before.append(node)
-        return None
-
-    def radius(self, inputs: InputSet) -> Tensor:
-        """Of the box where the matrix meets it, `b x n`."""
-        radius = inputs.radius
-        for node in self.before:
-            radius = MAPS[type(node.op)].absolute(node.op, radius)
-        return radius.flatten(1)
+        entrance = Entrance.of(net)
+        if entrance is None or entrance.before:
+            return None
+        node = net.nodes[entrance.node]
+        weight = MAPS[type(node.op)].matrix(node.op)
+        return Entry(entrance.node, weight) if weight is not None and len(node.shape) == 1 else None
 
     def _blocks(self, c: Coefficients) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Rows over the operation's output, carried to its input: features, the matrix there, and `b x r x block`."""
@@ -88,7 +66,7 @@ class Entry:
 
     def support(self, c: Coefficients, inputs: InputSet) -> Tensor:
         """How far rows fall below their value at the centre, `b x r`."""
-        radius, total = self.radius(inputs), None
+        radius, total = inputs.radius.flatten(1), None
         for at, _, rows in self._blocks(c):
             part = dot(rows.abs_(), radius[:, at])
             total = part if total is None else total.add_(part)
@@ -98,7 +76,7 @@ class Entry:
     def attained(self, c: Coefficients, inputs: InputSet) -> Coefficients:
         """The point of the box, from its centre, where rows over the operation are least, and what the operation makes
         of it: `b x r x out`, or the entries that count."""
-        radius, total = self.radius(inputs), torch.zeros_like(numbers(c))
+        radius, total = inputs.radius.flatten(1), torch.zeros_like(numbers(c))
         for at, weight, rows in self._blocks(c):
             torch.copysign(radius[:, None, at], rows, out=rows)
             total -= rows @ weight.mT
@@ -110,11 +88,6 @@ class Entry:
         found = weight.new_empty(*weight.shape[:2], self.weight.shape[1])
         for at, _, rows in self._blocks(c):
             found[:, :, at] = torch.bmm(weight, rows.abs_().neg_())
-        found = found.flatten(0, 1)
-        below = [shape, *(node.shape for node in self.before[:-1])]
-        for node, into in zip(reversed(self.before), reversed(below)):
-            pull = torch.func.vjp(partial(MAPS[type(node.op)].absolute, node.op), found.new_zeros(len(found), *into))[1]
-            (found,) = pull(found.reshape(-1, *node.shape))
         return found.reshape(*weight.shape[:2], *shape)
 
 

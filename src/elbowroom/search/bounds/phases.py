@@ -1,0 +1,44 @@
+"""Kernels of convolutions with strides, sorted by phase.
+
+Along an axis with stride s, input position `s u + r - padding` meets the kernel at `r + s t` only, under output
+`u - t`. So on the input in phases r, each an image of its own, it is a convolution without strides with every s-th
+entry of the kernel, and so is the transposed one.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from elbowroom.network import operations as ops
+
+# By operation, whose parameters are of one type and in one place; and of which version of the weights.
+_KNOWN: weakref.WeakKeyDictionary[ops.Operation, tuple[int, Tensor]] = weakref.WeakKeyDictionary()
+
+
+def in_phases(op: ops.Conv) -> Tensor:
+    """The kernel over an input in phases, `out x (*phases in) x *steps`."""
+    dims, (out, into) = len(op.stride), op.weight.shape[:2]
+    steps = [-(-k // s) for k, s in zip(op.weight.shape[2:], op.stride)]
+    ends = [n for k, s, t in zip(op.weight.shape[2:], op.stride, steps) for n in (t * s - k, 0)]
+    kernel = F.pad(op.weight, ends[::-1]).reshape(out, into, *(n for pair in zip(steps, op.stride) for n in pair))
+    kernel = kernel.permute(0, *range(3, 3 + 2 * dims, 2), 1, *range(2, 2 + 2 * dims, 2))
+    return kernel.reshape(out, into * math.prod(op.stride), *steps)
+
+
+def transposed(op: ops.Conv) -> Tensor:
+    """The same of the transposed convolution as a plain one, `(*phases in) x out x *steps`. On a CPU it is kept."""
+    version, kernel = _KNOWN.get(op, (None, op.weight))
+    if version == op.weight._version:
+        return kernel
+    kernel = in_phases(op)
+    kernel = kernel.transpose(0, 1).flip(list(range(2, kernel.dim()))).contiguous()
+    if not kernel.is_cuda:  # what is made while passes are recorded is gone after them
+        _KNOWN[op] = op.weight._version, kernel
+    return kernel
+
+
+__all__ = ["in_phases", "transposed"]
