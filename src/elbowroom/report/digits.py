@@ -52,9 +52,9 @@ def around(
 
 def where_open(low: float | None, high: float | None) -> str:
     """An interval of which nothing is known, rounded outwards; None for an end that it does not have."""
-    if low is None or high is None:
-        return "anywhere" if low is high else f"below {at_least(high)}" if high is not None else f"above {at_most(low)}"
-    return f"between {at_most(low)} and {at_least(high)}"
+    if low is None:
+        return "anywhere" if high is None else f"below {at_least(high)}"
+    return f"above {at_most(low)}" if high is None else f"between {at_most(low)} and {at_least(high)}"
 
 
 def near(value: float, extent: float, decimals: int | None = None) -> str:
