@@ -29,7 +29,7 @@ from elbowroom.network.table import Column, Table
 from elbowroom.report import progress
 from elbowroom.report import runs as show
 from elbowroom.report.digits import at_least, at_most, between, near
-from elbowroom.runs.one_input import one_input
+from elbowroom.runs.one_input import input_of, one_input
 from elbowroom.runs.runner import Start, run_dataset
 from elbowroom.runs.settings import Settings
 from elbowroom.runs.status import status_of
@@ -171,6 +171,36 @@ def test_the_median_of_counterexamples(reached: Run, capsys: pytest.CaptureFixtu
     assert none["reach"] == {"found": 0, "median": None}
     show.show_summary(none)
     assert "counterexamples: found beyond 0 of 5 regions, as they are scaled up\n" in capsys.readouterr().out
+
+
+def test_what_is_open_is_said_face_by_face(reached: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a counterexample is near, or the domain ends, nothing is open; else what lies between, or all beyond."""
+    certs = er.Certificates.load(reached.folder).rows(1, 2)
+    assert certs.lower is not None and certs.upper is not None
+    wide = certs.upper - certs.lower
+    near = {"seen_lower": certs.lower - 0.04 * wide, "seen_upper": certs.upper + 0.04 * wide}
+    features = input_of(dataclasses.replace(certs, **near), 0, 1, None)["features"]
+    assert features and all(f["open_below"] is None and f["open_above"] is None for f in features)
+    # Of the first feature there is one too far below, of the second none above; then the domain ends before and there.
+    lower, upper = certs.lower.flatten().tolist(), certs.upper.flatten().tolist()
+    far = {name: t.clone() for name, t in near.items()}
+    far["seen_lower"][0, 0], far["seen_upper"][0, 1] = lower[0] - 0.3 * wide[0, 0], math.inf
+    domain = {"lowest": certs.lower - 0.1 * wide, "highest": certs.upper.clone()}
+    beyond = dataclasses.replace(certs, lowest=None, highest=None, **far)
+    for told, least, above in (
+        (beyond, float(far["seen_lower"][0, 0]), [upper[1], None]),
+        (dataclasses.replace(beyond, **domain), float(domain["lowest"][0, 0]), None),
+    ):
+        found = input_of(told, 0, 1, None)
+        said = {f["number"]: (f["feature"], f["open_below"], f["open_above"]) for f in found["features"]}
+        assert said[0][1:] == ([least, lower[0]], None) and said[1][1:] == (None, above)
+        show.show_input(found, 20)
+        lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+        assert "open, wider than 5 % of the range: nothing proved nor found, all others staying in theirs," in lines
+        between_ = f"between {at_most(least)} and {at_least(lower[0])}"
+        assert f"{said[0][0]}: {between_}" in lines and f"nothing proved nor found {between_}" in told.explain(0)
+        assert (f"{said[1][0]}: above {at_most(upper[1])}" in lines) == (above is not None)
+        assert "features: open_below" in found["stated"] and json.loads(json.dumps(found, allow_nan=False)) == found
 
 
 def test_the_counterexample_of_one_input(

@@ -21,6 +21,7 @@ from elbowroom.proof.kernel.prove import prove as proof
 from elbowroom.search.branching.counterexamples import Points
 from elbowroom.search.branching.cutting import Numbers, largest_without, needed, undominated
 from elbowroom.search.branching.engine import Limits, prove
+from elbowroom.search.branching.faces import Faces, Proved, Spending
 from elbowroom.search.branching.slabs import beside
 from elbowroom.search.regions.base import Placed
 from elbowroom.search.regions.box import PlacedAsymmetricBox, PlacedBox
@@ -188,6 +189,31 @@ def test_points_that_break_are_found_and_pulled_to_where_they_begin_to() -> None
     pulled = points.pulled(found, owner[box], x[owner[box]])
     assert (points.margins(pulled, owner[box]) <= 0).all()
     assert (points.margins(pulled * (1 - 2**-12), owner[box]) > 0).float().mean() > 0.9
+
+
+def test_what_a_proof_meets_is_remembered_where_it_begins() -> None:
+    """The counterexample that a proof of a slab comes upon may lie at its far side: there, a face would end too far."""
+    net, met = chain(0, (2, 8, 8, 2)).cast(torch.float64), 0
+    every = 2 * torch.rand(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
+    for face, x in itertools.product(range(4), every[:, None]):
+        end = x.clone()
+        end[0, face % 2] = 1.0 if face >= 2 else -1.0
+        if net.decide(net(x)) == net.decide(net(end)):
+            continue
+        spec, placed = label_stays(net.decide(net(x)), 2), placed_at(x, PlacedAsymmetricBox)
+        theta = torch.full((1, 4), 1e-4, dtype=torch.float64)
+        spending = Spending(60, 1000, math.inf, None, torch.zeros(1, dtype=torch.long))
+        faces = Faces(net, placed, spec, Proved(theta, [{}]), lambda trees: True, spending, 0.02)
+        held = faces._prove(torch.tensor([0]), torch.tensor([face]), placed.caps[:, face])
+        assert not bool(held[0])
+        for point in faces.known[0]:
+            start = point.clone()
+            start[face % 2] = x[0, face % 2]
+            nearer = start + (1 - 2**-10) * (point - start)
+            values = spec.margins(net(torch.stack([point, nearer]))).amin(1)
+            assert float(values[0]) <= 0 < float(values[1])
+            met += 1
+    assert met > 10
 
 
 # --- two dimensions

@@ -98,13 +98,16 @@ def test_derivatives_are_those_of_the_bounds() -> None:
     assert float((slope * direction).sum()) == pytest.approx(float(change), rel=0.2)
 
 
-def test_trees_say_so_and_are_proved_again() -> None:
+@pytest.mark.parametrize(("features", "often"), [(24, 6), (4, 1)])
+def test_trees_say_so_and_are_proved_again(features: int, often: int) -> None:
+    """Of few features, whose boxes are halved, in one step for each part."""
     rng = np.random.default_rng(2)
-    net = mlp(rng, [24, 8, 8, 3])
-    x = torch.from_numpy(rng.normal(size=(2, 24)))
+    net = mlp(rng, [features, 8, 8, 3])
+    x = torch.from_numpy(rng.normal(size=(2, features)))
     certs = er.certify(net, x, effort=20)
     trees = [tree for words in certs.trees for _, tree in unpack(as_bytes(words))]
-    assert trees and all(tree.sharpened > 0 for tree in trees)
+    assert trees and all(tree.sharpened == often for tree in trees)
+    assert any(bool((tree.node == 0).any()) for tree in trees) == (features == 4)
     assert bool(er.check(certs, net).passed[certs.certified].all())
     pytest.importorskip("flint")
     assert bool(er.check(certs, net, arithmetic="arb").passed[certs.certified].all())
@@ -130,6 +133,26 @@ def test_fewer_leaves_are_needed() -> None:
     ]
     held = leaves[1].proved.all(1)
     assert bool(held.any()) and bool((found[0][held] > 0).all()) and not bool((found[1][held] > 0).all())
+
+
+def test_fewer_halves_are_needed() -> None:
+    """Boxes of few features are halved: each half has hidden bounds of its own, and these are sharpened."""
+    rng = np.random.default_rng(5)
+    net = mlp(rng, [4, 24, 24, 24, 24, 3]).cast(F64)
+    x = torch.from_numpy(rng.normal(size=(4, 4)))
+    certs = er.certify(net, x)
+    spec = label_stays(net.decide(net(x)), 3, net.decision).cast(F64, torch.device("cpu"))
+    center = (certs.lower + certs.upper).double() / 2
+    sets = InputSet(center, 2.0 * (certs.upper - certs.lower).double() / 2)
+    plain, sharp = (prove(net, sets, spec, Limits(leaves=400, sharpened_halves=k)) for k in (0, 1))
+    held = plain.proved.all(1)
+    assert bool(held.any()) and bool(sharp.proved[held].all())
+    assert int(sharp.leaves[held].sum()) < 0.85 * int(plain.leaves[held].sum())
+    assert all(tree.sharpened == 1 for own in sharp.trees for tree in own.values())
+    found = kernel.prove(
+        net, area_of(sets), spec.rows, spec.offset, spec.group, trees=[list(own.items()) for own in sharp.trees]
+    )
+    assert bool((found[held] > 0).all())
 
 
 @pytest.mark.parametrize("wrong", [-1, MOST_SHARPENED + 1, 1.0, True, None])

@@ -15,8 +15,8 @@ from elbowroom.search.branching.enlarge import Effort
 _LEAST_BYTES, _MOST_BYTES = 1_000, 1_000_000
 _MOST_LEAVES = MOST_NODES // 2  # a tree has one node less than twice its leaves
 _NAMED = {
-    "medium": Effort(leaves=200, seconds=math.inf, rounds=1, starts=4, few=3000, work=8_000),
-    "high": Effort(leaves=3000, seconds=math.inf, rounds=3, starts=16, few=12_000, work=60_000),
+    "medium": Effort(leaves=200, seconds=math.inf, rounds=1, starts=4, few=3000, work=4_000),
+    "high": Effort(leaves=3000, seconds=math.inf, rounds=3, starts=16, few=12_000, work=30_000),
 }
 _WORK = 10  # times the leaves of a tree: all that are bounded
 EFFORTS = ("fast", *_NAMED)

@@ -50,6 +50,13 @@ def around(
     return repr(low), repr(value), repr(high)
 
 
+def where_open(low: float | None, high: float | None) -> str:
+    """An interval of which nothing is known, rounded outwards; None for an end that it does not have."""
+    if low is None:
+        return "anywhere" if high is None else f"below {at_least(high)}"
+    return f"above {at_most(low)}" if high is None else f"between {at_most(low)} and {at_least(high)}"
+
+
 def near(value: float, extent: float, decimals: int | None = None) -> str:
     """The number in as many digits as to tell it from others within `extent`; with all of its `decimals`, where it is
     one of so many."""

@@ -9,7 +9,7 @@ from elbowroom.certificates.result import Certificates
 from elbowroom.errors import InputError
 from elbowroom.network.levels import listed
 from elbowroom.network.names import counted, printable
-from elbowroom.report.digits import around, at_least, at_most, moved, near
+from elbowroom.report.digits import around, at_least, at_most, moved, near, where_open
 from elbowroom.runs.one_input import FREE, NEEDS, OPEN, input_of
 from elbowroom.runs.summary import HALF_WIDTH
 
@@ -148,6 +148,9 @@ def _range(f: dict[str, Any]) -> str:
     seen += [f"at {at_least(f['seen_upper'])}"] if f.get("seen_upper") is not None else []
     if seen:
         text += f"; counterexample seen {' and '.join(seen)}"
+    open_ = [where_open(*f[side]) for side in ("open_below", "open_above") if f.get(side)]
+    if open_:
+        text += f"; nothing proved nor found {' and '.join(open_)}"
     return text
 
 

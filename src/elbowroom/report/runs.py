@@ -13,9 +13,9 @@ from typing import Any
 from elbowroom.certificates.frame import IMPUTED, STUCK
 from elbowroom.machine.meter import in_words
 from elbowroom.network.names import counted, printable
-from elbowroom.report.digits import around, at_least, at_most, extent_text, moved, near
+from elbowroom.report.digits import around, at_least, at_most, extent_text, moved, near, where_open
 from elbowroom.report.flags import as_flags
-from elbowroom.runs.one_input import FREE, NEEDS, OPEN
+from elbowroom.runs.one_input import CLOSE, FREE, NEEDS, OPEN
 from elbowroom.runs.settings import FLAGS
 from elbowroom.runs.summary import HALF_WIDTH, QUANTILES, REACH, SEMI_AXIS
 
@@ -255,6 +255,17 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
         print(f"{extent}: how far it may move while all others stay where they are; together they may move less")
     if faces:
         print("seen below, above: the nearest value with a counterexample, all others staying between from and to")
+    _say_open(shown)
+
+
+def _say_open(shown: list[dict[str, Any]]) -> None:
+    """The ends of ranges that may or may not be farther out."""
+    ends = [(f["feature"], f[side]) for f in shown for side in ("open_below", "open_above") if f.get(side)]
+    if not ends:
+        return
+    print(f"open, wider than {100 * CLOSE:.0f} % of the range: nothing proved nor found, all others staying in theirs,")
+    for name, (low, high) in ends:
+        print(f"  {printable(name)}: {where_open(low, high)}")
 
 
 def _moving(feature: dict[str, Any]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from elbowroom.arguments.features import feature_titles
 from elbowroom.certificates.frame import STUCK, levels_allowed, notes_of
 from elbowroom.certificates.result import FIXED, NEEDED, UNDECIDED, Certificates
 from elbowroom.certificates.store import Run
+from elbowroom.certify.reach import MOST_FACES
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
 from elbowroom.network.levels import words
@@ -33,6 +34,8 @@ _STATED = (
     "features: capped",
     "features: seen_lower",
     "features: seen_upper",
+    "features: open_below",
+    "features: open_above",
     "features: share",
     "features: unit",
     "features: kind",
@@ -41,6 +44,8 @@ _STATED = (
     "shares",
     "features: state",
 )
+CLOSE = 0.05  # of the width: a counterexample nearer than that to an end leaves nothing open worth telling
+Ends = list[float | None] | None
 FREE, NEEDS, OPEN, FROZEN = "free", "needed", "not decided", "frozen"  # states of features in an explanation
 
 
@@ -109,7 +114,7 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     sides = _sides(own, x, ends) if ends else None
     names = feature_titles(net) if certs.basis is None else [f"direction {k}" for k in range(len(eps))]
     table = (net.about.table if certs.basis is None else None) or Table(tuple(Column(title) for title in names))
-    features = []
+    features, looked = [], faces_looked_at(certs, row)
     for column, place, note in zip(table.columns, table.places, notes_of(own, table)[0]):
         k = place.start
         found: dict[str, Any] = {"feature": column.name, "number": k, "value": x[k], "extent": eps[k]}
@@ -118,6 +123,7 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
         if certs.seen_lower is not None and certs.seen_upper is not None:
             seen = (float(t[row].flatten()[k]) for t in (certs.seen_lower, certs.seen_upper))
             found.update(zip(("seen_lower", "seen_upper"), (v if math.isfinite(v) else None for v in seen)))
+            found["open_below"], found["open_above"] = open_ends(certs, row, k) if looked else (None, None)
         if column.levels is not None:  # whose codes are nobody's business
             found = dict.fromkeys(found) | {"feature": column.name, "number": k, "extent": 0.0}
             found["value"], found["levels"] = words(column, x[place]), levels_allowed(own, column)[0]
@@ -135,6 +141,35 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
     if states is not None:
         return sorted(features, key=lambda f: (NEEDS, OPEN, FREE, FROZEN).index(f["state"]))
     return sorted(features, key=order)
+
+
+def faces_looked_at(certs: Certificates, row: int) -> bool:
+    """Whether counterexamples were looked for beyond each face of the box in a row by itself."""
+    if certs.seen_lower is None or certs.lower is None or certs.upper is None:
+        return False
+    return int((certs.upper[row] > certs.lower[row]).sum()) <= MOST_FACES
+
+
+def open_ends(certs: Certificates, row: int, k: int) -> tuple[Ends, Ends]:
+    """Below and above the range of a feature, the interval, if it is wider than 5 % of the range, in which nothing is
+    proved and no counterexample was found while the others stay in theirs: from the range to what was seen, or to the
+    end of the domain; None stands for an end that there is not."""
+    lower, upper, *seen = (
+        float(t[row].flatten()[k]) for t in (certs.lower, certs.upper, certs.seen_lower, certs.seen_upper)
+        if t is not None
+    )  # fmt: skip
+    least, most = -math.inf, math.inf
+    if certs.lowest is not None and certs.highest is not None:
+        of = 0 if len(certs.lowest) == 1 else row
+        least, most = (float(t[of].flatten()[k]) for t in (certs.lowest, certs.highest))
+    near = CLOSE * (upper - lower)
+    below, above = max(least, seen[0]), min(most, seen[1])
+    told = [None if math.isinf(v) else v for v in (below, above)]
+    moves = upper > lower
+    return (
+        [told[0], lower] if moves and lower - below > near else None,
+        [upper, told[1]] if moves and above - upper > near else None,
+    )
 
 
 def _sides(one: Certificates, x: list[float], ends: tuple[list[float], list[float]]) -> tuple[list[float], list[float]]:

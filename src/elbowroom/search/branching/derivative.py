@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 def by_set(search: Search, leaves: Leaves) -> tuple[Tensor, Tensor]:
     """Derivatives of the leaves' bounds by centre and radius of their sets, `l x *input_shape` each, at their slopes
-    and multipliers. Splits of the input move with the set."""
+    and multipliers. Splits of the input move with the set. Hidden bounds are the plain ones: sharpened, they take twice
+    the time, and tell the same."""
     sets = search.roots.sets
     with torch.enable_grad():
         center, radius = (t[leaves.root].detach().requires_grad_() for t in (sets.center, sets.radius))
         own_sets = replace(sets.take(leaves.root, radius), center=center)
-        roots = Roots(search.net, own_sets, search.roots.budget, search.roots.sharpened)
+        roots = Roots(search.net, own_sets, search.roots.budget)
         own = leaves.with_(root=torch.arange(len(leaves), device=leaves.root.device))
         carrier, need = search.prepare(own, roots)
         bound = carrier.down(leaves.slope.to(need.dtype) / STEPS, leaves.multiplier.to(need.dtype)).bound

@@ -28,6 +28,7 @@ _BYTES_PER_ENTRY = 64  # of a node, per leaf at work: intervals, lines, coeffici
 _STALE = 2  # times as many boxes as leaves: some are of no use any more
 _LONG = 10  # times the steps of other climbs
 FEW_FEATURES = 20  # boxes of so many free features are halved
+SHARPENED_HALVES = 1  # where proofs are to be short: trees have less than half the leaves, in about the same time
 MANY_FEATURES = 1 << 13  # from where on rows over the input are not written out
 
 
@@ -41,6 +42,7 @@ class Limits:
         steps: Of the ascent in slopes and multipliers, per leaf.
         candidates: Splits tried per leaf.
         sharpened: How often slopes are improved for each row of the hidden nodes, where boxes are not halved.
+        sharpened_halves: The same where they are: there are many of them.
         halve: Whether boxes are halved; by default where few features are free.
         memory: Bytes, or None for a share of what is free.
     """
@@ -50,6 +52,7 @@ class Limits:
     steps: int = 20
     candidates: int = 4
     sharpened: int = 6
+    sharpened_halves: int = 0
     halve: bool | None = None
     memory: int | str | None = None
 
@@ -130,9 +133,9 @@ class Search:
         self.at_once = max(1, min(fits, _AT_ONCE.get(device.type, _AT_ONCE["cpu"])))
         few = sets.is_box and int((sets.radius > 0).flatten(1).sum(1).max()) <= FEW_FEATURES if batch else False
         self.halves_first = few if limits.halve is None else limits.halve and sets.is_box
-        # Where boxes are halved there are many of them; and the proof does not do it for very many features.
-        useless = self.halves_first or net.n_inputs >= MANY_FEATURES or not self.neurons.count
-        self.roots = Roots(net, sets, budget, 0 if useless else limits.sharpened)
+        often = limits.sharpened_halves if self.halves_first else limits.sharpened
+        useless = net.n_inputs >= MANY_FEATURES or not self.neurons.count  # the proof does not do it for very many
+        self.roots = Roots(net, sets, budget, 0 if useless else often)
         self.points: list[Tensor | None] = [None] * batch
         self.given_up = torch.zeros(batch, dtype=torch.bool, device=device)
         self.least = sets.center.new_full((batch * self.groups,), torch.inf)

@@ -16,7 +16,7 @@ from torch import Tensor
 from elbowroom.claim.specification import Specification
 from elbowroom.network.graph import Network
 from elbowroom.search.branching.binding import binding
-from elbowroom.search.branching.engine import FEW_FEATURES, Limits, prove
+from elbowroom.search.branching.engine import FEW_FEATURES, SHARPENED_HALVES, Limits, prove
 from elbowroom.search.branching.faces import Faces, Fits, Proved, Spending
 from elbowroom.search.branching.scaling import largest_scalings
 from elbowroom.search.branching.starts import Starts
@@ -115,7 +115,9 @@ class _Enlarging:
     def _limits(self, share: float) -> Limits:
         """For one attempt: a share of the time that is left."""
         seconds = max(0.0, share * (self.deadline - time.monotonic()))
-        return Limits(leaves=self.effort.leaves, seconds=seconds, memory=self.effort.memory)
+        return Limits(
+            leaves=self.effort.leaves, seconds=seconds, sharpened_halves=SHARPENED_HALVES, memory=self.effort.memory
+        )
 
     # --- the size
 

@@ -19,7 +19,7 @@ from elbowroom.claim.specification import Specification
 from elbowroom.claim.tree import Tree
 from elbowroom.network.graph import Network
 from elbowroom.search.branching.counterexamples import Points
-from elbowroom.search.branching.engine import Limits, Outcome, prove
+from elbowroom.search.branching.engine import SHARPENED_HALVES, Limits, Outcome, prove
 from elbowroom.search.branching.slabs import beside
 from elbowroom.search.regions.base import Placed
 from elbowroom.search.regions.input_set import InputSet
@@ -61,7 +61,7 @@ class Spending:
     def limits(self, slab: bool = False, time_share: float = 0.3) -> Limits:
         leaves = max(min(_FEWEST, self.leaves), min(_LARGEST_SLAB, int(_SLAB * self.leaves))) if slab else self.leaves
         seconds = max(0.0, time_share * (self.deadline - time.monotonic()))
-        return Limits(leaves=leaves, seconds=seconds, memory=self.memory)
+        return Limits(leaves=leaves, seconds=seconds, sharpened_halves=SHARPENED_HALVES, memory=self.memory)
 
     def note(self, index: Tensor, out: Outcome) -> None:
         self.spent.index_add_(0, index, out.leaves.sum(1))
@@ -212,10 +212,15 @@ class Faces:
         points, slab = self.points.inside(index[owner], lower, upper, seed)
         if not len(points):
             return broken
-        own = owner[slab]
-        broken[own] = True
+        broken[owner[slab]] = True
+        self._remember(index, face, points, owner[slab], torch.where(high[:, None], lower, upper)[slab])
+        return broken
+
+    def _remember(self, index: Tensor, face: Tensor, points: Tensor, own: Tensor, start: Tensor) -> None:
+        """Adds counterexamples, `p x n`, in slabs of the faces with these places in `index`, `p`, to those known, as
+        near as they are such to where slabs begin: a corner each, `p x n`."""
         feature = self._feature(face)[own][:, None]
-        start = torch.where(high[:, None], lower, upper)[slab].gather(1, feature)
+        start = start.gather(1, feature)
         points = self.points.pulled(points, index[own], points.scatter(1, feature, start))
         away = (points.gather(1, feature) - start).abs().squeeze(1)
         for k in own.unique().tolist():
@@ -223,7 +228,6 @@ class Faces:
             mine = mine[away[mine].argsort()[:_NEAREST]]
             i = int(index[k])
             self.known[i] = torch.cat([self.known[i], points[mine]])
-        return broken
 
     # --- proofs
 
@@ -236,10 +240,10 @@ class Faces:
         self.spending.note(index[owner], out)
         held = torch.ones_like(goal, dtype=torch.bool)
         held[owner[~out.proved.all(1)]] = False
-        for s, point in enumerate(out.points):
-            if point is not None:
-                i = int(index[owner[s]])
-                self.known[i] = torch.cat([self.known[i], point.reshape(1, -1)])
+        met = [s for s, point in enumerate(out.points) if point is not None]
+        if met:
+            points = torch.stack([point.flatten() for point in out.points if point is not None])
+            self._remember(index, face, points, owner[met], torch.where(high[:, None], lower, upper)[met])
         theta = self.found.theta[index].scatter(1, face[:, None], goal[:, None])
         for k in held.nonzero().squeeze(1).tolist():
             i, j = int(index[k]), int(self._feature(face)[k])
