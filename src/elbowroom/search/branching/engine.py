@@ -12,6 +12,7 @@ from torch import Tensor
 from elbowroom.claim.specification import Specification
 from elbowroom.claim.tree import STEPS, USUAL, Tree
 from elbowroom.network.graph import Network
+from elbowroom.search.bounds.sharpened import PLAIN, Sharpening, worthwhile
 from elbowroom.search.branching.carry import Carrier
 from elbowroom.search.branching.choose import Choice, choose
 from elbowroom.search.branching.climb import Climbed, climb
@@ -40,7 +41,8 @@ class Limits:
         seconds: For all inputs together.
         steps: Of the ascent in slopes and multipliers, per leaf.
         candidates: Splits tried per leaf.
-        sharpened: How often slopes are improved for each row of the hidden nodes, where boxes are not halved.
+        sharpened: What is done for each row of the hidden nodes, where boxes are not halved; by default what may take
+            about as long as the leaves.
         halve: Whether boxes are halved; by default where few features are free.
         memory: Bytes, or None for a share of what is free.
     """
@@ -49,7 +51,7 @@ class Limits:
     seconds: float = float("inf")
     steps: int = 20
     candidates: int = 4
-    sharpened: int = 6
+    sharpened: Sharpening | None = None
     halve: bool | None = None
     memory: int | str | None = None
 
@@ -132,7 +134,8 @@ class Search:
         self.halves_first = few if limits.halve is None else limits.halve and sets.is_box
         # Where boxes are halved there are many of them; and the proof does not do it for very many features.
         useless = self.halves_first or net.n_inputs >= MANY_FEATURES or not self.neurons.count
-        self.roots = Roots(net, sets, budget, 0 if useless else limits.sharpened)
+        sharpened = PLAIN if useless else limits.sharpened
+        self.roots = Roots(net, sets, budget, worthwhile(net, limits.leaves) if sharpened is None else sharpened)
         self.points: list[Tensor | None] = [None] * batch
         self.given_up = torch.zeros(batch, dtype=torch.bool, device=device)
         self.least = sets.center.new_full((batch * self.groups,), torch.inf)
