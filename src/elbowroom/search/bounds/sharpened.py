@@ -44,10 +44,10 @@ PLAIN = Sharpening()
 
 def worthwhile(net: Network, leaves: int) -> Sharpening:
     """What is worth its time where so many leaves share the bounds: rows in all cases are as many as a few dozen per
-    leaf, what a leaf itself takes."""
+    leaf, what a leaf itself takes; and there are hardly more cases than the root of the leaves: each is a call."""
     rows = 2 * sum(net.nodes[j].size for j in net.preactivations if j > net.relaxed[0])
     most = (_CASES + _CASES_PER_LEAF * leaves) // max(1, rows)
-    return Sharpening(_STEPS, min(MOST_CASES, max(1, most).bit_length() - 1))
+    return Sharpening(_STEPS, min(MOST_CASES, leaves.bit_length() // 2, max(1, most).bit_length() - 1))
 
 
 @dataclass(frozen=True, eq=False)
