@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from elbowroom.claim.stated import Stated
-from elbowroom.claim.tree import EMPTY, USUAL, Tree, fitting_leaves, leaves_of, rounded, single_leaf
+from elbowroom.claim.tree import EMPTY, MOST_SHARPENED, USUAL, Tree, fitting_leaves, leaves_of, rounded, single_leaf
 from elbowroom.claim.tree_bytes import MOST_BYTES, MOST_TREES, as_bytes, as_words, pack, unpack
 from elbowroom.errors import InputError
 from elbowroom.network.graph import Network
@@ -180,6 +180,16 @@ def test_bytes_of_an_earlier_version_are_refused_by_name() -> None:
         unpack(b"ERT1" + pack([(1, tree())])[4:])
 
 
+def test_bytes_of_the_version_before_are_read() -> None:
+    """What it wrote, where it knew: nothing was taken by cases."""
+    old = dataclasses.replace(tree(), again=True, sharpened=MOST_SHARPENED)
+    raw = zlib.decompress(pack([(1, old)])[8:])
+    group, *_, how, _ = struct.unpack_from("<IIIIbh", raw, 4)
+    assert group == 1 and how == 1 + 2 * MOST_SHARPENED
+    ((_, found),) = unpack(b"ERT2" + struct.pack("<I", len(raw)) + zlib.compress(raw))
+    assert same(found, old) and found.cases == 0
+
+
 def test_too_many_slopes_are_refused_before_they_are_packed() -> None:
     with pytest.raises(InputError, match="more slopes"):
         pack([(g, halved(13, 5)) for g in range(14)])
@@ -225,7 +235,7 @@ def test_damaged_bytes_are_refused_or_another_tree() -> None:
         for _ in range(rng.randint(1, 6)):
             changed[rng.randrange(len(changed))] = rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])
         try:
-            for number, each in unpack(b"ERT2" + struct.pack("<I", len(changed)) + zlib.compress(bytes(changed))):
+            for number, each in unpack(b"ERT3" + struct.pack("<I", len(changed)) + zlib.compress(bytes(changed))):
                 fitting_leaves(each, number, GROUP, NET, box=True)
         except InputError:
             continue
@@ -246,16 +256,16 @@ def test_bombs_are_refused_before_they_go_off() -> None:
     tracemalloc.start()
     try:
         for data in (
-            b"ERT2" + struct.pack("<I", 1 << 28) + bomb,
-            b"ERT2" + struct.pack("<I", 1000) + bomb,
-            b"ERT2" + struct.pack("<I", MOST_BYTES) + bomb,
-            b"ERT2" + struct.pack("<I", 4 + len(head)) + zlib.compress(struct.pack("<I", 1) + head),
-            b"ERT2" + struct.pack("<I", 4) + zlib.compress(struct.pack("<I", 1 << 31)),
-            b"ERT2" + struct.pack("<I", len(many)) + zlib.compress(many),
+            b"ERT3" + struct.pack("<I", 1 << 28) + bomb,
+            b"ERT3" + struct.pack("<I", 1000) + bomb,
+            b"ERT3" + struct.pack("<I", MOST_BYTES) + bomb,
+            b"ERT3" + struct.pack("<I", 4 + len(head)) + zlib.compress(struct.pack("<I", 1) + head),
+            b"ERT3" + struct.pack("<I", 4) + zlib.compress(struct.pack("<I", 1 << 31)),
+            b"ERT3" + struct.pack("<I", len(many)) + zlib.compress(many),
         ):
             with pytest.raises(InputError):
                 unpack(data)
-        ((_, found),) = unpack(b"ERT2" + struct.pack("<I", len(deep)) + zlib.compress(deep))
+        ((_, found),) = unpack(b"ERT3" + struct.pack("<I", len(deep)) + zlib.compress(deep))
         with pytest.raises(InputError, match="fewer multipliers"):  # paths of 2^17 splits in each of 2^17 leaves
             fitting_leaves(found, 0, torch.tensor([0]), NET, box=True)
         assert tracemalloc.get_traced_memory()[1] < 8 * MOST_BYTES
@@ -267,6 +277,6 @@ def test_very_many_trees_are_refused_before_they_are_read() -> None:
     one = zlib.decompress(pack([(0, tree())])[8:])[4:]
     raw = struct.pack("<I", MOST_TREES + 1) + one * (MOST_TREES + 1)
     with pytest.raises(InputError, match="their number"):
-        unpack(b"ERT2" + struct.pack("<I", len(raw)) + zlib.compress(raw))
+        unpack(b"ERT3" + struct.pack("<I", len(raw)) + zlib.compress(raw))
     with pytest.raises(InputError, match="more than an input may have"):
         pack([(k, tree()) for k in range(MOST_TREES + 1)])

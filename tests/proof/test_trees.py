@@ -98,7 +98,7 @@ def torture_leaves(seed: int) -> tuple[list[str], int, int]:
     tree = random_tree(rng, case.net, about, range(len(case.rows)), box=True)
     group = torch.zeros(len(case.rows), dtype=torch.long)
     leaves = fitting_leaves(tree, 0, group, case.net, True)
-    root = StrictBounds(case.net.cast(F64), case.area, seed % 2 == 1, sharpened=tree.sharpened)
+    root = StrictBounds(case.net.cast(F64), case.area, seed % 2 == 1, sharpened=tree.sharpened, cases=tree.cases)
     with recorded() as chunks:
         found = tree_below(root, 0, True, tree, leaves, case.rows, case.offset).tolist()
     wrong = false_claims(case.net, tree, found, points, case.rows, case.offset, Fraction)
@@ -153,7 +153,7 @@ def random_leaves(seed: int) -> tuple[list[str], int, int]:
     about = [t.flatten().tolist() for t in net.cast(F64).values(points[-1].reshape(1, *net.input_shape))]
     tree = random_tree(rng, net, about, range(3), region.is_box)
     leaves = fitting_leaves(tree, 0, torch.zeros(3, dtype=torch.long), net, region.is_box)
-    root = StrictBounds(net.cast(F64), region, seed % 2 == 1, sharpened=tree.sharpened)
+    root = StrictBounds(net.cast(F64), region, seed % 2 == 1, sharpened=tree.sharpened, cases=tree.cases)
     found = tree_below(root, 0, True, tree, leaves, rows[0], offset[0]).tolist()
     return false_claims(net, tree, found, points, rows[0], offset[0], arb), len(found), int(np.isfinite(found).sum())
 
@@ -184,7 +184,7 @@ def around(seed: int) -> tuple[list[str], int, int]:
     about = [[float(v) for v in node] for node in values(net, points[-1])]
     tree = random_tree(rng, net, about, range(3), box=True)
     leaves = fitting_leaves(tree, 0, torch.zeros(3, dtype=torch.long), net, True)
-    root = StrictBounds(net.cast(F64), case.area, False, sharpened=tree.sharpened)
+    root = StrictBounds(net.cast(F64), case.area, False, sharpened=tree.sharpened, cases=tree.cases)
     found = tree_below(root, 0, True, tree, leaves, case.rows, case.offset).tolist()
     wrong = false_claims(net, tree, found, points, case.rows, case.offset, Fraction)
     return wrong, len(found), int(np.isfinite(found).sum())
@@ -361,7 +361,8 @@ def test_trees_that_share_bounds_prove_what_each_proves_alone(again: bool, monke
     values = [t.flatten().tolist() for t in net.cast(F64).values((lower + upper)[1:] / 2)]
     for _ in range(10):
         trees = [
-            dataclasses.replace(random_tree(rng, net, values, [t], True), again=again, sharpened=0) for t in range(3)
+            dataclasses.replace(random_tree(rng, net, values, [t], True), again=again, sharpened=0, cases=0)
+            for t in range(3)
         ]
         trees.append(dataclasses.replace(trees[0], slopes=15 - trees[0].slopes.clamp_max(15)))  # of the same inputs
         own = [(tree, list(tree.leaves())) for tree in trees]
@@ -421,7 +422,7 @@ def test_execution_in_float32_is_proved_leaf_by_leaf() -> None:
         tree = random_tree(rng, net, about, range(net.n_outputs), box=True)
         rows, group = torch.eye(net.n_outputs, dtype=F64)[None], torch.zeros(net.n_outputs, dtype=torch.long)
         noise = Float32Noise(net.cast(F64))
-        root = StrictBounds(net.cast(F64), Stated(low, high), False, noise, sharpened=tree.sharpened)
+        root = StrictBounds(net.cast(F64), Stated(low, high), False, noise, sharpened=tree.sharpened, cases=tree.cases)
         leaves = fitting_leaves(tree, 0, group, net, True)
         found = tree_below(root, 0, True, tree, leaves, rows[0], torch.zeros(net.n_outputs, dtype=F64))
         if not torch.isfinite(found).any():
@@ -455,7 +456,9 @@ def test_hints_that_prove_as_much_as_can_be() -> None:
         tree = random_tree(rng, net, about, range(2), box=True)
         leaves = fitting_leaves(tree, 0, torch.zeros(2, dtype=torch.long), net, True)
         rows, offset = torch.from_numpy(rng.normal(size=(2, 2))), torch.zeros(2, dtype=F64)
-        root = StrictBounds(net.cast(F64), Stated(low[None], high[None]), False, sharpened=tree.sharpened)
+        root = StrictBounds(
+            net.cast(F64), Stated(low[None], high[None]), False, sharpened=tree.sharpened, cases=tree.cases
+        )
         owner = torch.tensor([k for k, leaf in enumerate(leaves) for _ in leaf.path], dtype=torch.long)
         best, betas, slopes = torch.full((len(leaves),), -math.inf, dtype=F64), 0 * tree.multipliers, tree.slopes
         for _ in range(100):
@@ -514,11 +517,11 @@ def test_balls_agree_on_every_leaf() -> None:
         tree = random_tree(rng, net, about, range(3), area.is_box)
         leaves = fitting_leaves(tree, 0, torch.zeros(3, dtype=torch.long), net, area.is_box)
         hints = Hints(parallel=trial % 2 == 1)
-        root = StrictBounds(net.cast(F64), area, hints.parallel, sharpened=tree.sharpened)
+        root = StrictBounds(net.cast(F64), area, hints.parallel, sharpened=tree.sharpened, cases=tree.cases)
         quick = tree_below(root, 0, True, tree, leaves, rows, offset)
         with precision(BITS):
             layers = [layer_of(net, node) for node in net.nodes]
-            balls = Bounds(net, layers, Region(area, 0), hints, sharpened=tree.sharpened)
+            balls = Bounds(net, layers, Region(area, 0), hints, sharpened=tree.sharpened, cases=tree.cases)
             slow = torch.tensor(arb_leaves.tree_below(balls, tree, leaves, rows.tolist(), offset.tolist()), dtype=F64)
         size = (
             1 + torch.minimum(quick.abs(), slow.abs()) + float(tree.multipliers.max() if len(tree.multipliers) else 0)

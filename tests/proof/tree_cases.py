@@ -64,7 +64,7 @@ def random_tree(
     return Tree(
         torch.tensor(nodes), torch.tensor(entries), torch.tensor(cuts, dtype=F64), torch.from_numpy(betas),
         torch.tensor(listed, dtype=torch.long).reshape(-1, 2), torch.from_numpy(slopes).to(torch.uint8),
-        again=bool(rng.random() < 0.3), sharpened=int(rng.choice([0, 0, 1, 4])),
+        again=bool(rng.random() < 0.3), sharpened=int(rng.choice([0, 0, 1, 4])), cases=int(rng.choice([0, 0, 1, 3])),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.bounds.propagate import Propagation, margins_of
+from elbowroom.search.bounds.sharpened import PLAIN, Sharpening
 from elbowroom.search.branching.binding import binding
 from elbowroom.search.branching.carry import Carrier
 from elbowroom.search.branching.climb import climb
@@ -65,7 +66,9 @@ def slow_bound(net: Network, sets: InputSet, spec: Specification, tree: Tree, le
             side = lower if split.high else upper
             side[split.entry] = split.value
     box = InputSet.box(lower[None], upper[None])
-    found = Propagation(net, box, method_named("adaptive"), skip_inactive=True, sharpened=tree.sharpened)
+    found = Propagation(
+        net, box, method_named("adaptive"), skip_inactive=True, sharpened=Sharpening(tree.sharpened, tree.cases)
+    )
     low, high = ([t[0].clone() for t in ts] for ts in (found.lower, found.upper))
     for split in leaf.path:
         if split.node and split.high:
@@ -344,7 +347,7 @@ def test_a_tree_starts_the_search_on_a_larger_box() -> None:
     for seed in (1, 4, 7):
         for halve in (False, True):
             net, sets, spec, _ = problem(seed, [4, 12, 12, 3], 0.9)
-            limits = Limits(leaves=400, halve=halve)
+            limits = Limits(leaves=400, halve=halve, sharpened=Sharpening(6))  # by cases no split would be needed
             first = run(net, sets, spec, limits)
             larger = InputSet(sets.center, sets.radius * 1.05)
             again = prove(net, larger, spec, limits, first.trees)
@@ -405,7 +408,8 @@ def test_without_time_nothing_is_lost() -> None:
 def test_what_binds_and_how_it_changes(halve: bool) -> None:
     """Derivatives by centre and radius are those of the worst leaf's bound, by differences."""
     net, sets, spec, _ = problem(4, [4, 12, 12, 3], 0.9)
-    for sharpened in (6, 0):  # slopes of hidden rows count as constants: only without them are derivatives exact
+    # Slopes of hidden rows count as constants: only without them are derivatives exact.
+    for sharpened in (Sharpening(6), Sharpening(4, 3), Sharpening(0, 2), PLAIN):
         limits = Limits(leaves=400, halve=halve, sharpened=sharpened)
         out = run(net, sets, spec, limits)
         found = binding(net, sets, spec, out.trees, limits=limits)

@@ -26,7 +26,7 @@ STEPS = 15  # slopes are stored as multiples of one fifteenth
 USUAL = 16  # in place of one: the slope of the line that is taken where nothing is said
 # Of one tree: so that nobody who reads one needs more memory than this lets him expect.
 MOST_NODES, MOST_MULTIPLIERS, MOST_NEURONS, MOST_SLOPES = 1 << 18, 1 << 22, 1 << 18, 1 << 24
-MOST_SHARPENED = 16
+MOST_SHARPENED, MOST_CASES = 16, 6
 _HALF = torch.finfo(torch.float16).max
 
 
@@ -65,6 +65,7 @@ class Tree:
         again: Whether the bounds of hidden nodes are computed again for each leaf, under its splits; otherwise those of
             the leaf's inputs alone, clamped by its splits, serve.
         sharpened: How often, for the bounds of hidden nodes, slopes of ReLUs' lower lines are improved row by row.
+        cases: How many ReLUs are then taken by cases, row by row, for these bounds.
     """
 
     node: Tensor
@@ -75,6 +76,7 @@ class Tree:
     slopes: Tensor
     again: bool = False
     sharpened: int = 0
+    cases: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "multipliers", rounded(self.multipliers))
@@ -213,7 +215,8 @@ def _must_have_types(tree: Tree) -> None:
         raise InputError("the tree's nodes, entries and values differ in number")
     if tree.neurons.shape[1] != 2 or tuple(tree.slopes.shape) != (tree.n_leaves, len(tree.neurons)):
         raise InputError("the tree needs a slope per leaf and listed neuron")
-    if type(tree.sharpened) is not int or not 0 <= tree.sharpened <= MOST_SHARPENED:
-        raise InputError(f"the tree's `sharpened` must be a whole number from 0 to {MOST_SHARPENED}")
+    for name, count in (("sharpened", MOST_SHARPENED), ("cases", MOST_CASES)):
+        if type(getattr(tree, name)) is not int or not 0 <= getattr(tree, name) <= count:
+            raise InputError(f"the tree's `{name}` must be a whole number from 0 to {count}")
     if tree.slopes.numel() > MOST_SLOPES:
         raise InputError(f"the tree has more slopes than are allowed, {MOST_SLOPES:,}")

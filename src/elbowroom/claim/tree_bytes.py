@@ -1,13 +1,13 @@
 """Trees of splits as bytes: compact, and read without trust.
 
-    4 bytes   "ERT2"
+    4 bytes   "ERT3" ("ERT2": the same, of trees whose `cases` is 0)
     4 bytes   how long the rest is when it is unpacked
     then, packed by zlib: the number of trees, and of each its group, `m` (nodes), `p` (multipliers), `u` (neurons),
-    `again` plus twice `sharpened`, and the multipliers' power of 2; node (int32), entries of splits, then rows of
-    leaves (int32); the number of values, each value that splits have (float64) and, split by split, which one it is
-    (int32); multipliers (float16); neurons (int32: nodes, then how far each entry is from the one before); which leaves
-    have slopes of their own (a byte each), and of these the slopes (a byte each; those of one neuron together, since
-    most leaves share them).
+    `again` plus twice (`sharpened` plus 17 times `cases`), and the multipliers' power of 2; node (int32), entries of
+    splits, then rows of leaves (int32); the number of values, each value that splits have (float64) and, split by
+    split, which one it is (int32); multipliers (float16); neurons (int32: nodes, then how far each entry is from the
+    one before); which leaves have slopes of their own (a byte each), and of these the slopes (a byte each; those of one
+    neuron together, since most leaves share them).
 
 All numbers little end first; arrays by the place of the byte, all first bytes first, which packs better. Bytes of zero
 may follow, so that a file may keep whole words.
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.claim.tree import (
+    MOST_CASES,
     MOST_MULTIPLIERS,
     MOST_NEURONS,
     MOST_NODES,
@@ -37,8 +38,8 @@ from elbowroom.errors import InputError
 
 MOST_BYTES = 1 << 25  # of one input's trees, unpacked
 MOST_TREES = 1 << 12  # of one input
-_MAGIC, _OLD = b"ERT2", b"ERT1"
-_HEAD, _TREE = struct.Struct("<4sI"), struct.Struct("<IIIIbh")
+_MAGIC, _BEFORE, _OLD = b"ERT3", b"ERT2", b"ERT1"
+_HEAD, _TREE = struct.Struct("<4sI"), struct.Struct("<IIIIBh")
 
 
 def pack(trees: Sequence[tuple[int, Tree]], quick: bool = False) -> bytes:
@@ -74,7 +75,7 @@ def unpack(data: bytes) -> list[tuple[int, Tree]]:
 def _unzipped(data: bytes) -> bytes:
     if data[:4] == _OLD:
         raise InputError("the trees of splits are of an earlier version of this program: certify once more")
-    if len(data) < _HEAD.size or data[:4] != _MAGIC:
+    if len(data) < _HEAD.size or data[:4] not in (_MAGIC, _BEFORE):
         raise InputError("the trees of splits are damaged: they do not begin as such")
     _, size = _HEAD.unpack_from(data)
     if size > MOST_BYTES:
@@ -98,7 +99,8 @@ def _packed(group: int, tree: Tree) -> bytes:
     entry, neurons = tree.entry.numpy().astype("<i4"), tree.neurons.numpy().astype("<i4")
     steps = np.diff(neurons[:, 1], prepend=0)
     values, which = _distinct(tree.value.numpy()[split])
-    return _TREE.pack(group, *shape, tree.again + 2 * tree.sharpened, power) + b"".join([
+    how = tree.again + 2 * (tree.sharpened + (MOST_SHARPENED + 1) * tree.cases)
+    return _TREE.pack(group, *shape, how, power) + b"".join([
         _by_place(tree.node.numpy().astype("<i4")), _by_place(entry[split]), _by_place(entry[~split]),
         struct.pack("<I", len(values)), _by_place(values.astype("<f8")), _by_place(which.astype("<i4")),
         _by_place(halves.astype("<f2")), _by_place(neurons[:, 0]), _by_place(steps.astype("<i4")),
@@ -117,9 +119,9 @@ def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _unpacked(raw: _Reader) -> tuple[int, Tree]:
     group, m, p, u, how, power = raw.numbers(_TREE.format)
-    sharpened, again = divmod(how, 2)
-    counts = (m, MOST_NODES), (p, MOST_MULTIPLIERS), (u, MOST_NEURONS), (sharpened, MOST_SHARPENED), (abs(power), 1000)
-    if how < 0 or any(count > most for count, most in counts):
+    cases, sharpened = divmod(how // 2, MOST_SHARPENED + 1)
+    counts = (m, MOST_NODES), (p, MOST_MULTIPLIERS), (u, MOST_NEURONS), (cases, MOST_CASES), (abs(power), 1000)
+    if any(count > most for count, most in counts):
         raise InputError("the trees of splits are damaged: a number in them cannot be right")
     node = raw.array("<i4", m).long()
     split = node >= 0
@@ -137,7 +139,7 @@ def _unpacked(raw: _Reader) -> tuple[int, Tree]:
         raise InputError("the trees of splits are damaged: a leaf has slopes or has none")
     slopes = torch.full((leaves, u), USUAL, dtype=torch.uint8)
     slopes[own == 1] = raw.array("|u1", int(own.sum()) * u).reshape(u, -1).T if u else slopes[own == 1]
-    return group, Tree(node, entry, value, multipliers, neurons, slopes, bool(again), sharpened)
+    return group, Tree(node, entry, value, multipliers, neurons, slopes, bool(how % 2), sharpened, cases)
 
 
 def _chosen(raw: _Reader, count: int) -> Tensor:

@@ -15,12 +15,18 @@ from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.proof.arb.affine import Layer, single_entries
-from elbowroom.proof.arb.balls import Balls, flint, largest, least, matrix_of, rows_of
+from elbowroom.proof.arb.balls import Balls, flint, largest, least, matrix_of, rows_of, smallest
 from elbowroom.proof.arb.curves import CURVES, relax
 from elbowroom.proof.arb.region import Region
 from elbowroom.proof.arb.slopes import Proposals
 
-Own = Mapping[int, list[list[float]]]  # slopes of ReLUs' lower lines: by node, for each row
+
+class Own(NamedTuple):
+    """What each row has of its own: slopes of ReLUs' lower lines, by node; of ReLUs that it takes by cases, by node and
+    entry, whether they are on their high side."""
+
+    slopes: Mapping[int, list[list[float]]]
+    sides: Sequence[Mapping[tuple[int, int], bool]]
 
 
 class _Lines(NamedTuple):
@@ -43,14 +49,14 @@ class Cut(NamedTuple):
 class Bounds:
     """Intervals of every node (exact ends) and lines of every activation, over one region; `cut`: over the part of it
     where splits hold, `empty` where those contradict the intervals. `sharpened`: how often slopes are improved for each
-    row of the hidden nodes."""
+    row of the hidden nodes; `cases`: how many ReLUs are then taken by cases for each of them."""
 
     def __init__(
         self, net: Network, layers: list[Layer | None], region: Region, hints: Hints, cut: Cut | None = None,
-        sharpened: int = 0,
+        sharpened: int = 0, cases: int = 0,
     ) -> None:  # fmt: skip
         self.net, self.layers, self.region, self.hints, self.cut = net, layers, region, hints, cut
-        self.sharpened = sharpened
+        self.sharpened, self.cases = sharpened, cases
         self.lower, self.upper = [region.lower], [region.upper]
         self.empty = False
         self.lines: dict[int, _Lines] = {}
@@ -151,17 +157,39 @@ class Bounds:
         units = [[arb(int(r == c)) for c in range(size)] for r in range(size)]
         rows = units + [[-v for v in row] for row in units]
         found = self.rows_below(i, rows)
-        if self.sharpened:
-            own = self.rows_below(i, rows, own=Proposals(self, i).best(self.sharpened))
-            found = [a.max(b) if a.is_finite() and b.is_finite() else a for a, b in zip(found, own)]
+        if self.sharpened or self.cases:
+            readers = [node.op for node in self.net.nodes if i in node.inputs]
+            index = list(range(2 * size))
+            if readers and all(type(op) is ops.ReLU for op in readers):  # which ask nothing of entries on one side
+                index = [k for k in index if not found[k] >= 0 and not found[(k + size) % (2 * size)] >= 0]
+            for k, better in zip(index, self._improved(i, index, [rows[k] for k in index])):
+                found[k] = found[k].max(better) if found[k].is_finite() and better.is_finite() else found[k]
         return found[:size], [-v for v in found[size:]]
+
+    def _improved(self, i: int, index: list[int], rows: list[Balls]) -> Balls:
+        """Balls whose lower ends are below some of the unit rows: with slopes of their own, then case by case."""
+        if not rows:
+            return []
+        proposals = Proposals(self, i, index)
+        slopes = proposals.best(self.sharpened)
+        found = self.rows_below(i, rows, own=Own(slopes, [{}] * len(rows)))
+        if not self.cases:
+            return found
+        taken = proposals.worst(self.cases)
+        cases = []
+        for case in range(2 ** max(map(len, taken))):
+            sides = [{place: bool(case >> bit & 1) for bit, place in enumerate(row)} for row in taken]
+            cases.append(self.rows_below(i, rows, own=Own(slopes, sides)))
+        # The least of all cases, where none is lost.
+        return [a.max(smallest(of)) if all(b.is_finite() for b in of) else a
+                for a, *of in zip(found, *cases)]  # fmt: skip
 
     def rows_below(
         self, i: int, rows: list[Balls], intervals: bool = False, others: Mapping[int, Balls] | None = None,
         own: Own | None = None,
     ) -> Balls:  # fmt: skip
         """Balls whose lower ends are below `rows . z_i`; `intervals`: stop at the first activations; `others`: of one
-        row, coefficients of other nodes up to i, which are added; `own`: slopes of each row, by ReLU node."""
+        row, coefficients of other nodes up to i, which are added; `own`: what each row has of its own."""
         arb = flint().arb
         total = [arb(0)] * len(rows)
         waiting = {i: matrix_of(rows)}
@@ -183,17 +211,17 @@ class Bounds:
                 total = [a + least(row, *ends) for a, row in zip(total, rows_of(matrix))]
             else:
                 j = node.inputs[0]
-                constants, below = self._past(k, rows_of(matrix), self.net.nodes[j].size, (own or {}).get(k))
+                constants, below = self._past(k, rows_of(matrix), self.net.nodes[j].size, own)
                 total = [a + b for a, b in zip(total, constants)]
                 waiting[j] = waiting[j] + below if j in waiting else below
         return total
 
-    def _past(self, k: int, rows: list[Balls], size: int, own: list[list[float]] | None = None) -> tuple[Balls, Any]:
-        """Rows over an activation become constants and rows over its input. `own`: of a ReLU, each row's slopes."""
+    def _past(self, k: int, rows: list[Balls], size: int, own: Own | None = None) -> tuple[Balls, Any]:
+        """Rows over an activation become constants and rows over its input."""
         arb, usual = flint().arb, self.lines[k]
         constants, out = [], []
         for number, row in enumerate(rows):
-            line = usual if own is None else self._tilted(k, own[number])
+            line = usual if own is None or k not in own.slopes else self._tilted(k, own, number)
             constant, below = arb(0), [arb(0)] * size
             for c, a in enumerate(row):
                 if a == 0:
@@ -211,16 +239,19 @@ class Bounds:
             out.append(below)
         return constants, matrix_of(out)
 
-    def _tilted(self, k: int, slopes: Sequence[float]) -> _Lines:
-        """The lines of node k, a ReLU, with these slopes where it is bent: below it lies every line through the origin
-        with a slope from 0 to 1."""
+    def _tilted(self, k: int, own: Own, number: int) -> _Lines:
+        """The lines of node k, a ReLU, as a row has them. Where it is bent: below it lies every line through the origin
+        with a slope from 0 to 1. Where it is taken on one side, it is its input, or 0."""
         arb, line = flint().arb, self.lines[k]
         j = self.net.nodes[k].inputs[0]
-        k_l, m_l = list(line.k_l), list(line.m_l)
-        for c, (low, high, slope) in enumerate(zip(self.lower[j], self.upper[j], slopes)):
+        k_l, m_l, k_u, m_u = (list(t) for t in line[:4])
+        for c, (low, high, slope) in enumerate(zip(self.lower[j], self.upper[j], own.slopes[k][number])):
             if low < 0 and high > 0 and 0 <= slope <= 1:
                 k_l[c], m_l[c] = arb(slope), arb(0)
-        return line._replace(k_l=k_l, m_l=m_l)
+        for (node, c), above in own.sides[number].items():
+            if node == k:
+                k_l[c], m_l[c], k_u[c], m_u[c] = arb(int(above)), arb(0), arb(int(above)), arb(0)
+        return _Lines(k_l, m_l, k_u, m_u, line.source)
 
     def margins(self, rows: list[list[float]], offset: list[float]) -> Balls:
         arb, last = flint().arb, len(self.net.nodes) - 1

@@ -28,10 +28,12 @@ def tree_below(
         given = {(node, entry): arb(slope) / STEPS for (node, entry), slope in places if slope != USUAL}
         cut = Cut(leaf.path, given)
         if tree.again:
-            bounds = Bounds(root.net, root.layers, region, root.hints, cut, tree.sharpened)
+            bounds = Bounds(root.net, root.layers, region, root.hints, cut, tree.sharpened, tree.cases)
         else:
             if of_input not in by_inputs:
-                by_inputs[of_input] = Bounds(root.net, root.layers, region, root.hints, sharpened=tree.sharpened)
+                by_inputs[of_input] = Bounds(
+                    root.net, root.layers, region, root.hints, None, tree.sharpened, tree.cases
+                )
             bounds = by_inputs[of_input].part(cut)
         betas = multipliers[leaf.first : leaf.first + len(leaf.path)]
         found.append(_leaf_below(bounds, leaf, betas, rows, offset))

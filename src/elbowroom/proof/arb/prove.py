@@ -54,11 +54,12 @@ def prove_arb(
             for t, value in enumerate(work.margins(rows[b].tolist(), offset[b].tolist())):
                 g = int(group[t])
                 out[b, g] = max(float(out[b, g]), float_below(value))
-            roots = {0: work}
+            roots = {(0, 0): work}
             for number, tree, parts in ((g, tree, parts) for k, g, tree, parts in leaves if k == b):
-                if tree.sharpened not in roots:
-                    roots[tree.sharpened] = Bounds(net, layers, work.region, work.hints, sharpened=tree.sharpened)
-                least = min(tree_below(roots[tree.sharpened], tree, parts, rows[b].tolist(), offset[b].tolist()))
+                how = tree.sharpened, tree.cases
+                if how not in roots:
+                    roots[how] = Bounds(net, layers, work.region, work.hints, None, *how)
+                least = min(tree_below(roots[how], tree, parts, rows[b].tolist(), offset[b].tolist()))
                 if least < math.inf:  # of no region all parts are empty
                     out[b, number] = max(float(out[b, number]), least)
     return out

@@ -1,7 +1,9 @@
-"""Slopes of ReLUs' lower lines for each row of a hidden node: found in floating point, to be proved in balls.
+"""Slopes of ReLUs' lower lines for each row of a hidden node, and the ReLUs that it takes by cases: found in floating
+point, to be proved in balls.
 
-Any slope from 0 to 1 is right, so nothing here needs care. A row is carried back along its lines; where it is least, a
-ReLU's input tells whether a steeper or a flatter line would be better; a few steps, and the best slopes of each row.
+Any slope from 0 to 1 is right, and any ReLUs may be taken by cases, so nothing here needs care. A row is carried back
+along its lines; where it is least, a ReLU's input tells whether a steeper or a flatter line would be better; a few
+steps, and the best slopes of each row. Upper lines cost a row their constants, at its coefficients.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ def floats(balls: Balls) -> Tensor:
 
 
 class Proposals:
-    """For the entries of node i and their negatives, `2 n` rows."""
+    """For some of the entries of node i, then of their negatives, `m` rows; `index`: which of the `2 n`."""
 
-    def __init__(self, bounds: Bounds, i: int) -> None:
+    def __init__(self, bounds: Bounds, i: int, index: list[int]) -> None:
         self.bounds, self.net, self.i = bounds, bounds.net, i
         self.ops = [node.op.map_tensors(lambda t: t.detach().double().cpu()) for node in self.net.nodes]
         unit = torch.eye(self.net.nodes[i].size, dtype=torch.float64)
-        self.rows = torch.cat([unit, -unit])
+        self.rows = torch.cat([unit, -unit])[index]
         self.relus = [k for k in bounds.lines if k < i and type(self.net.nodes[k].op) is ops.ReLU]
         self.ends = {k: [floats(of[self.net.nodes[k].inputs[0]]) for of in (bounds.lower, bounds.upper)]
                      for k in self.relus}  # fmt: skip
@@ -55,7 +57,19 @@ class Proposals:
                 step = _STEP * (t + 1) ** -0.5 * reached[self.net.nodes[k].inputs[0]] / (high - low)
                 moved = torch.nan_to_num(self.slopes[k] + step, 0.0, 1.0, 0.0).clamp(0, 1)
                 self.slopes[k] = torch.where(self.bent[k], moved, self.slopes[k])
+        self.slopes = kept
         return {k: t.tolist() for k, t in kept.items()}
+
+    def worst(self, most: int) -> list[list[tuple[int, int]]]:
+        """For each row the ReLUs, by node and entry, whose upper lines cost it most with the best slopes."""
+        taken = self._back()
+        costs = [taken[k].clamp_max(0) * torch.where(self.bent[k], -self._lines(k)[3], 0.0)
+                 for k in self.relus if k in taken]  # fmt: skip
+        places = [(k, c) for k in self.relus if k in taken for c in range(self.net.nodes[k].size)]
+        if not places:
+            return [[] for _ in self.rows]
+        cost, at = torch.cat(costs, 1).topk(min(most, len(places)), 1)
+        return [[places[c] for c, v in zip(*row) if v > 0] for row in zip(at.tolist(), cost.tolist())]
 
     def _lines(self, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         k_l, m_l, k_u, m_u = (floats(t) for t in self.bounds.lines[k][:4])
@@ -64,7 +78,7 @@ class Proposals:
         return self.slopes[k], torch.where(self.bent[k], 0.0, m_l), k_u, m_u
 
     def _back(self) -> dict[int, Tensor]:
-        """Coefficients over the input and over every node that is not affine, `2 n x size`."""
+        """Coefficients over the input and over every node that is not affine, `m x size`."""
         waiting, found = {self.i: self.rows}, {}
         while waiting:
             k = max(waiting)
@@ -88,7 +102,7 @@ class Proposals:
         return found
 
     def _forth(self, taken: dict[int, Tensor]) -> list[Tensor]:
-        """Every node up to i, `2 n x size`, where each row is least, along the lines that it took."""
+        """Every node up to i, `m x size`, where each row is least, along the lines that it took."""
         reached = [self._point(taken.get(0, torch.zeros(len(self.rows), self.net.n_inputs, dtype=torch.float64)))]
         for k in range(1, self.i + 1):
             node = self.net.nodes[k]

@@ -23,11 +23,11 @@ def trees_below(
 ) -> list[Tensor]:
     """Numbers below the rows that leaves are about, each on its leaf, `l` per tree; infinity where a leaf is empty.
 
-    `root`: bounds on the whole regions; `b`: which of them the trees cut; `hidden`: as `root` has it; `trees`: alike in
-    `again` and `sharpened`, so that bounds of the inputs of a leaf are computed once for all; `rows`: `t x k`,
-    `offset`: `t`, exact.
+    `root`: bounds on the whole regions, sharpened as the trees say; `b`: which of them the trees cut; `hidden`: as
+    `root` has it; `trees`: alike in this and in `again`, so that bounds of the inputs of a leaf are computed once for
+    all; `rows`: `t x k`, `offset`: `t`, exact.
     """
-    again, sharpened = trees[0][0].again, trees[0][0].sharpened
+    again = trees[0][0].again
     found = [rows.new_full((len(leaves),), -torch.inf) for _, leaves in trees]
     every = [(_box(leaf), t, k) for t, (_, leaves) in enumerate(trees) for k, leaf in enumerate(leaves)]
     every.sort(key=lambda one: one[0])  # leaves of the same inputs stand together
@@ -38,7 +38,7 @@ def trees_below(
         shared, place = root, dict[_Box, int]({(): b})
         if not again and any(box for box, _, _ in chunk):
             distinct = sorted({box for box, _, _ in chunk})
-            shared = _bounds(root, b, hidden, distinct, None, sharpened)
+            shared = _bounds(root, b, hidden, distinct, None)
             place = {box: k for k, box in enumerate(distinct)}
         for t, (tree, leaves) in enumerate(trees):
             some = [(box, k) for box, own, k in chunk if own == t]
@@ -47,7 +47,7 @@ def trees_below(
             here = [k for _, k in some]
             cuts = Cuts.of(tree, [leaves[k] for k in here], here, rows.device)
             if again:
-                part = _bounds(root, b, hidden, [box for box, _ in some], cuts, sharpened)
+                part = _bounds(root, b, hidden, [box for box, _ in some], cuts)
             else:
                 part = shared.part(torch.tensor([place[box] for box, _ in some], device=rows.device), cuts)
             row = torch.tensor([leaves[k].row for k in here])
@@ -55,13 +55,10 @@ def trees_below(
     return found
 
 
-def _bounds(
-    root: StrictBounds, b: int, hidden: bool, boxes: Sequence[_Box], cuts: Cuts | None,
-    sharpened: int,
-) -> StrictBounds:  # fmt: skip
+def _bounds(root: StrictBounds, b: int, hidden: bool, boxes: Sequence[_Box], cuts: Cuts | None) -> StrictBounds:
     """Bounds on parts of one region, cut by splits of the input; and, with `cuts`, by all splits of these parts."""
     region, gone = _cut(root.region.take(torch.tensor([b], device=root.lower[0].device)), boxes)
-    bounds = StrictBounds(root.net, region, root.parallel, root.noise, hidden, cuts, sharpened)
+    bounds = StrictBounds(root.net, region, root.parallel, root.noise, hidden, cuts, root.sharpened, root.cases)
     bounds.empty = bounds.empty | gone
     return bounds
 

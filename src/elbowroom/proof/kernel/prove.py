@@ -55,11 +55,12 @@ def prove(
         found = bounds.margins(rows, offset, hints.logits)
         out = found.new_full((len(found), int(group.max()) + 1), -torch.inf)
         out = out.scatter_reduce(1, group.expand_as(found), found, "amax")
-        for (b, sharpened, _), alike in _alike(leaves).items():
+        for (b, sharpened, cases, _), alike in _alike(leaves).items():
             root, place = bounds, b
-            if sharpened:
+            if sharpened or cases:
                 own = region.take(torch.tensor([b], device=device))
-                root, place = StrictBounds(work, own, hints.parallel, noise, hints.hidden, sharpened=sharpened), 0
+                root = StrictBounds(work, own, hints.parallel, noise, hints.hidden, sharpened=sharpened, cases=cases)
+                place = 0
             trees_ = [(tree, parts) for _, tree, parts in alike]
             below = trees_below(root, place, hints.hidden, trees_, rows[b % len(rows)], offset[b % len(offset)])
             for (number, _, _), of_leaves in zip(alike, below):
@@ -73,11 +74,12 @@ def prove(
 
 def _alike(
     leaves: Sequence[tuple[int, int, Tree, list[Leaf]]],
-) -> dict[tuple[int, int, bool], list[tuple[int, Tree, list[Leaf]]]]:
-    """Trees that share bounds: by their input, `sharpened` and `again`; of each its group, itself and its leaves."""
-    found: dict[tuple[int, int, bool], list[tuple[int, Tree, list[Leaf]]]] = {}
+) -> dict[tuple[int, int, int, bool], list[tuple[int, Tree, list[Leaf]]]]:
+    """Trees that share bounds: by their input, `sharpened`, `cases` and `again`; of each its group, itself and its
+    leaves."""
+    found: dict[tuple[int, int, int, bool], list[tuple[int, Tree, list[Leaf]]]] = {}
     for b, number, tree, parts in leaves:
-        found.setdefault((b, tree.sharpened, tree.again), []).append((number, tree, parts))
+        found.setdefault((b, tree.sharpened, tree.cases, tree.again), []).append((number, tree, parts))
     return found
 
 

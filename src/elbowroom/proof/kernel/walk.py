@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from elbowroom.proof.kernel.cuts import Cuts
 from elbowroom.proof.kernel.relaxed import RELAXED, Planes
 from elbowroom.proof.kernel.rounding import ETA, SAFE, U, down, gamma, up
 from elbowroom.proof.kernel.rows import AFFINE, offset, size_of_offset
-from elbowroom.proof.kernel.slopes import OwnSlopes
+from elbowroom.proof.kernel.slopes import OwnSlopes, improved
 from elbowroom.proof.kernel.support import dot, hull, least, least_past, sole_reader
 from elbowroom.proof.kernel.total import Total
 
@@ -40,16 +41,17 @@ class StrictBounds:
     overflow; `overflowed`, `b`: inputs where it may, of which nothing is proved from there on. `hidden`: linear bounds
     for the hidden layers, too, where the intervals are not enough. `cuts`: of each region only the part where these
     splits hold counts; `empty`, `b`: where they contradict the intervals, so that no part is left. `sharpened`: how
-    often slopes of ReLUs' lower lines are improved for each row of the hidden layers.
+    often slopes of ReLUs' lower lines are improved for each row of the hidden layers; `cases`: how many ReLUs are then
+    taken by cases for each of them.
     """
 
     def __init__(
         self, net: Network, region: Stated, parallel: bool, noise: Noise | None = None, hidden: bool = True,
-        cuts: Cuts | None = None, sharpened: int = 0,
+        cuts: Cuts | None = None, sharpened: int = 0, cases: int = 0,
     ) -> None:  # fmt: skip
         gamma(max(node.size for node in net.nodes))  # sums of error terms over a node must not be too long, either
         self.net, self.region, self.parallel, self.noise = net, region, parallel, noise
-        self.cuts, self.sharpened = cuts, sharpened
+        self.cuts, self.sharpened, self.cases = cuts, sharpened, cases
         low, high = hull(region)
         shape = (len(low), *net.input_shape)
         self.lower, self.upper = [low.reshape(shape)], [high.reshape(shape)]
@@ -208,7 +210,7 @@ class StrictBounds:
             planes = self.planes[i]
             for term in planes.terms:
                 steepest = torch.maximum(term.lower.abs(), term.upper.abs())
-                if self.sharpened and type(op) is ops.ReLU:
+                if (self.sharpened or self.cases) and type(op) is ops.ReLU:
                     steepest = steepest.clamp_min(1.0)  # whatever the slopes of single rows
                 below = sizes[term.input].flatten(1)
                 below = below if term.source is None else below.gather(1, term.source)
@@ -247,28 +249,23 @@ class StrictBounds:
             for index in wanted_first[:, : listed[first]].split(step, 1):
                 found = self._unit_rows_below(i, index, chosen)
                 below[chosen[:, None], index], above[chosen[:, None], index] = found.chunk(2, dim=1)
-                if self.sharpened and not self._entry:
-                    self._improve(i, index, chosen, below, above)
+                if (self.sharpened or self.cases) and not self._entry:
+                    self._improve(i, index, chosen, below, above, step)
             first += len(chosen)
         return below.reshape(-1, *node.shape), -above.reshape(-1, *node.shape)
 
-    def _improve(self, i: int, index: Tensor, chosen: Tensor, below: Tensor, above: Tensor) -> None:
-        """Raises what is below entries `index`, `b x r`, of node i and their negatives by slopes of their own."""
+    def _improve(self, i: int, index: Tensor, chosen: Tensor, below: Tensor, above: Tensor, step: int) -> None:
+        """Raises what is below entries `index`, `b x r`, of node i and their negatives; `step`: rows at a time."""
         if i in self._only_relus:  # of an entry that is surely on one side of zero, nothing more is asked
             open_ = (below[chosen[:, None], index] < 0) & (above[chosen[:, None], index] < 0)
             index = index[:, open_.any(0)]
-        count = index.shape[1]
-        if not count:
-            return
-        for some in index.split(max(1, count // _GRAPH.get(below.device.type, _GRAPH["cpu"])), 1):
+        most = max(1, step // _GRAPH.get(below.device.type, _GRAPH["cpu"]) // len(chosen))
+        for some in index.split(most, 1) if index.shape[1] else ():
             own = OwnSlopes(self.net, (self.lower, self.upper), chosen)
-            for step in range(self.sharpened + 1):
-                with torch.enable_grad():
-                    found = self._unit_rows_below(i, some, chosen, own)
-                if step < self.sharpened:
-                    own.improve()
-                for table, new in zip((below, above), found.detach().chunk(2, dim=1)):
-                    table[chosen[:, None], some] = torch.maximum(table[chosen[:, None], some], new)
+            carry = partial(self._unit_rows_below, i, some, chosen, own)
+            found = improved(own, carry, self.sharpened, self.cases)
+            for table, new in zip((below, above), found.chunk(2, dim=1)):
+                table[chosen[:, None], some] = torch.maximum(table[chosen[:, None], some], new)
 
     def _unit_rows_below(self, i: int, index: Tensor, chosen: Tensor, own: OwnSlopes | None = None) -> Tensor:
         """Numbers below the entries `index`, `b x r`, of node i, then below their negatives: `b x 2 r`."""
@@ -368,14 +365,17 @@ class StrictBounds:
         own = own if type(node.op) is ops.ReLU else None
         positive, negative = flat.clamp_min(0), flat.clamp_max(0)
         low, high = (t[chosen].flatten(1) for t in (planes.lower, planes.upper))
-        total.add(dot(positive, low if own is None else own.constant(k, low)) + dot(negative, high))
+        counted, low = (flat, low) if own is None else own.constants(k, flat, low)
+        total.add(dot(counted.clamp_min(0), low) + dot(counted.clamp_max(0), high))
         roundings = RELAXED[type(node.op)].roundings(node.op)
         for term in planes.terms:
             j = node.inputs[term.input]
             k_l, k_u = (t[chosen].flatten(1)[:, None] for t in (term.lower, term.upper))
-            below = positive * (k_l if own is None else own.slope(k, k_l)) + negative * k_u
             if own is not None:
-                own.meet(k, below)
+                k_l, k_u = own.in_case(k, own.slope(k, k_l), k_u)
+            below = positive * k_l + negative * k_u
+            if own is not None:
+                own.meet(k, flat, below, high)
             total.doubt(roundings * ETA * (self.size(j)[chosen].flatten(1).sum(1, keepdim=True) + 1))
             if term.source is not None:
                 at = term.source[chosen][:, None].expand(-1, flat.shape[1], -1)

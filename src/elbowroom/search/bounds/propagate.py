@@ -21,7 +21,7 @@ from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.methods import Method, check_margin, method_named
 from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.relaxations import TABLE, row_of
-from elbowroom.search.bounds.sharpened import Known, sharpened
+from elbowroom.search.bounds.sharpened import PLAIN, Known, Sharpening, sharpened
 from elbowroom.search.bounds.sizes import Sizes, numbers_of
 from elbowroom.search.bounds.stable import Seen
 from elbowroom.search.bounds.wide import is_wide
@@ -50,14 +50,14 @@ class Propagation:
         skip_inactive: bool = False,
         seen: Seen | None = None,
         sizes: Sizes | None = None,
-        sharpened: int = 0,
+        sharpened: Sharpening = PLAIN,
         rough: Network | None = None,
     ) -> None:
         """`bound_outputs`: also the outputs themselves, which direct margins do not need. `skip_inactive`: no
         linear bounds where the intervals already say that a ReLU gives zero or, in images, its input. `seen`: what
         is known of ReLUs from regions nearby; they have no linear bounds, either. `sizes`: how many rows there is
-        room for; default, as many as there are. `sharpened`: how often slopes are improved for every hidden row.
-        `rough`: the network in half precision, where bounds need not be better than that.
+        room for; default, as many as there are. `sharpened`: what more is done for every hidden row. `rough`: the
+        network in half precision, where bounds need not be better than that.
         """
         self.net = net
         self.inputs = inputs
@@ -65,7 +65,7 @@ class Propagation:
         budget = budget or Budget.of(None, inputs.center.device)
         self._chunk, self._pool = budget.chunk, Pool(budget.keep)
         self._skips = _only_relus_read(net) if skip_inactive and method.intervals else frozenset()
-        self._seen, self._sizes, self._rounds, self._rough = seen, sizes or Sizes(), sharpened, rough
+        self._seen, self._sizes, self._sharpening, self._rough = seen, sizes or Sizes(), sharpened, rough
         # On a GPU a pass more takes longer than its rows.
         on_cpu = inputs.center.device.type == "cpu" and not self._sizes.fixed
         self._one_by_one = on_cpu and not method.parallel and not sharpened
@@ -192,15 +192,15 @@ class Propagation:
             below, above = (_spread(t, chosen, self.net.nodes[i].size) for t in (below, above))
         center = value + self.phi[i] if parallel else value
         low, high = center + below.reshape(value.shape), center - above.reshape(value.shape)
-        return self._sharpened(i, low, high) if self._rounds else (low, high)
+        return self._sharpened(i, low, high) if self._sharpening else (low, high)
 
     def _sharpened(self, i: int, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Bounds of node i, made better by slopes of their own."""
+        """Bounds of node i, made better by slopes of their own, and case by case."""
         open_ = torch.isfinite(low) & torch.isfinite(high)
         if i in self._skips:  # of an entry that is surely on one side of zero, nothing more is asked
             open_ = open_ & (low < 0) & (high > 0)
         known = Known(self.net, self.inputs, self.values, self.lower, self.upper, self.planes)
-        below, above = sharpened(known, i, open_.flatten(1), self._rounds, self._chunk)
+        below, above = sharpened(known, i, open_.flatten(1), self._sharpening, self._chunk)
         return torch.maximum(low, below.reshape(low.shape)), torch.minimum(high, above.reshape(high.shape))
 
     def _is_costly_last(self, i: int) -> bool:

@@ -80,17 +80,24 @@ def binding(
 
 def _derived(search: Search, sets: InputSet, leaves: Leaves, bounds: Tensor) -> Binding:
     of = leaves.problem // search.groups
+    # Leaves share the bounds of their input's region, but where they have boxes of their own.
+    cut = bool((leaves.node == 0).any())
+    root, region = (
+        (torch.arange(len(of), device=of.device), of) if cut else (of, torch.arange(len(sets.center), device=of.device))
+    )
     with torch.enable_grad():
-        center, radius = (t[of].detach().requires_grad_() for t in (sets.center, sets.radius))
-        own = replace(sets.take(of, radius), center=center)
-        if bool((leaves.node == 0).any()):
+        center, radius = (t[region].detach().requires_grad_() for t in (sets.center, sets.radius))
+        own = replace(sets.take(region, radius), center=center)
+        if cut:
             lower, upper = cut_corners((center - radius).flatten(1), (center + radius).flatten(1), leaves)
             own = InputSet.box(lower.reshape(center.shape), upper.reshape(center.shape))
-        roots = Roots(search.net, own, search.roots.budget, search.roots.sharpened)
-        leaves = leaves.with_(root=torch.arange(len(leaves), device=of.device))
-        carrier, need = search.prepare(leaves, roots)
+        leaves = leaves.with_(root=root)
+        carrier, need = search.prepare(leaves, Roots(search.net, own, search.roots.budget, search.roots.sharpened))
         bound = carrier.down(leaves.slope.to(need.dtype) / STEPS, leaves.multiplier.to(need.dtype)).bound
-        by_center, by_radius = (
-            torch.nan_to_num(t, 0.0, 0.0, 0.0) for t in torch.autograd.grad(bound.sum(), [center, radius])
-        )
+        by_center, by_radius = (t.new_zeros(len(of), *t.shape[1:]) for t in (center, radius))
+        number = rank(root)
+        for k in range(int(number.max()) + 1):  # one leaf of each region at a time: these do not mix
+            here = number == k
+            parts = torch.autograd.grad(bound[here].sum(), [center, radius], retain_graph=True)
+            by_center[here], by_radius[here] = (torch.nan_to_num(t[root[here]], 0.0, 0.0, 0.0) for t in parts)
     return Binding(of, leaves.problem % search.groups, bounds, by_center, by_radius)

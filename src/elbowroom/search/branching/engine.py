@@ -12,6 +12,7 @@ from torch import Tensor
 from elbowroom.claim.specification import Specification
 from elbowroom.claim.tree import STEPS, USUAL, Tree
 from elbowroom.network.graph import Network
+from elbowroom.search.bounds.sharpened import PLAIN, Sharpening, worthwhile
 from elbowroom.search.branching.carry import Carrier
 from elbowroom.search.branching.choose import Choice, choose
 from elbowroom.search.branching.climb import Climbed, climb
@@ -28,7 +29,9 @@ _BYTES_PER_ENTRY = 64  # of a node, per leaf at work: intervals, lines, coeffici
 _STALE = 2  # times as many boxes as leaves: some are of no use any more
 _LONG = 10  # times the steps of other climbs
 FEW_FEATURES = 20  # boxes of so many free features are halved
-SHARPENED_HALVES = 1  # where proofs are to be short: trees have less than half the leaves, in about the same time
+SHARPENED_HALVES = Sharpening(
+    1
+)  # where proofs are to be short: trees have less than half the leaves, in about the same time
 MANY_FEATURES = 1 << 13  # from where on rows over the input are not written out
 
 
@@ -41,7 +44,8 @@ class Limits:
         seconds: For all inputs together.
         steps: Of the ascent in slopes and multipliers, per leaf.
         candidates: Splits tried per leaf.
-        sharpened: How often slopes are improved for each row of the hidden nodes, where boxes are not halved.
+        sharpened: What is done for each row of the hidden nodes, where boxes are not halved; by default what may take
+            about as long as the leaves.
         sharpened_halves: The same where they are: there are many of them.
         halve: Whether boxes are halved; by default where few features are free.
         memory: Bytes, or None for a share of what is free.
@@ -51,8 +55,8 @@ class Limits:
     seconds: float = float("inf")
     steps: int = 20
     candidates: int = 4
-    sharpened: int = 6
-    sharpened_halves: int = 0
+    sharpened: Sharpening | None = None
+    sharpened_halves: Sharpening = PLAIN
     halve: bool | None = None
     memory: int | str | None = None
 
@@ -133,9 +137,10 @@ class Search:
         self.at_once = max(1, min(fits, _AT_ONCE.get(device.type, _AT_ONCE["cpu"])))
         few = sets.is_box and int((sets.radius > 0).flatten(1).sum(1).max()) <= FEW_FEATURES if batch else False
         self.halves_first = few if limits.halve is None else limits.halve and sets.is_box
-        often = limits.sharpened_halves if self.halves_first else limits.sharpened
         useless = net.n_inputs >= MANY_FEATURES or not self.neurons.count  # the proof does not do it for very many
-        self.roots = Roots(net, sets, budget, 0 if useless else often)
+        sharpened = limits.sharpened_halves if self.halves_first else limits.sharpened
+        sharpened = worthwhile(net, limits.leaves) if sharpened is None else sharpened
+        self.roots = Roots(net, sets, budget, PLAIN if useless else sharpened)
         self.points: list[Tensor | None] = [None] * batch
         self.given_up = torch.zeros(batch, dtype=torch.bool, device=device)
         self.least = sets.center.new_full((batch * self.groups,), torch.inf)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from elbowroom.claim.tree import EMPTY, USUAL, Tree
+from elbowroom.search.bounds.sharpened import Sharpening
 from elbowroom.search.branching.choose import Choice
 from elbowroom.search.branching.climb import Climbed
 from elbowroom.search.branching.leaves import Leaves
@@ -44,7 +45,7 @@ class Growing:
                 stack += [self.children[at] + 1, self.children[at]]
         return found
 
-    def stored(self, places: torch.Tensor, sharpened: int, usual: bool) -> Tree:
+    def stored(self, places: torch.Tensor, sharpened: Sharpening, usual: bool) -> Tree:
         """The tree, all of whose leaves are finished. `places`: nodes and entries of the ReLUs, `u x 2`;
         `sharpened`: as the bounds of hidden nodes were; `usual`: whether slopes that are not of a leaf's own must be
         the usual ones, or count for nothing."""
@@ -61,7 +62,8 @@ class Growing:
             multipliers=torch.from_numpy(np.concatenate([leaf[1] for leaf in leaves])),
             neurons=places[torch.from_numpy(listed)],
             slopes=torch.from_numpy(slopes.astype(np.uint8)),
-            sharpened=sharpened,
+            sharpened=sharpened.steps,
+            cases=sharpened.cases,
         )
 
 

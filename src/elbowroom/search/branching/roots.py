@@ -13,6 +13,7 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.bounds.propagate import Propagation
+from elbowroom.search.bounds.sharpened import PLAIN, Sharpening
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.input_set import InputSet
 
@@ -25,12 +26,12 @@ class Roots:
 
     `sets`: the sets. `lower[j]`, `upper[j]`: bounds of node j,
     `m x *shape`, for nodes that feed one that is not affine; `values[j]`: of these, of those that are not affine, and
-    of the output, at the sets' centres. `size`: the largest magnitude of every output, `m x k`. `sharpened`: how often
-    slopes were improved for these bounds, row by row. `across`: the feature across which each is to be halved, `m`, -1
+    of the output, at the sets' centres. `size`: the largest magnitude of every output, `m x k`. `sharpened`: what
+    was done for these bounds, row by row. `across`: the feature across which each is to be halved, `m`, -1
     where that is not known.
     """
 
-    def __init__(self, net: Network, sets: InputSet, budget: Budget, sharpened: int = 0) -> None:
+    def __init__(self, net: Network, sets: InputSet, budget: Budget, sharpened: Sharpening = PLAIN) -> None:
         self.net, self.budget, self.sharpened = net, budget, sharpened
         self.sets = sets
         found = Propagation(

@@ -17,7 +17,7 @@ def beside(feature: int, value: float, low: Mapping[int, Tree], high: Mapping[in
 
 def joined(feature: int, value: float, low: Tree, high: Tree) -> Tree:
     """The tree that splits an entry of the input first, with these trees, alike but for their leaves, on its sides."""
-    assert (low.again, low.sharpened) == (high.again, high.sharpened)
+    assert (low.again, low.sharpened, low.cases) == (high.again, high.sharpened, high.cases)
     neurons = torch.cat([low.neurons, high.neurons]).unique(dim=0)
     return Tree(
         node=torch.cat([torch.zeros(1, dtype=torch.long), low.node, high.node]),
@@ -28,6 +28,7 @@ def joined(feature: int, value: float, low: Tree, high: Tree) -> Tree:
         slopes=torch.cat([_spread(low, neurons), _spread(high, neurons)]),
         again=low.again,
         sharpened=low.sharpened,
+        cases=low.cases,
     )
 
 
