@@ -136,12 +136,14 @@ def test_balls_have_no_phases() -> None:
     assert route.Route.of(net, inputs, len(net.nodes) - 1, False, False).front is None
 
 
-def test_weights_that_change_are_seen(anew: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("through", ["itself", "data", "numpy"])
+def test_weights_that_change_are_seen(anew: pytest.MonkeyPatch, through: str) -> None:
     net = network("phases of two sizes").cast(torch.float64)
     margins_and_derivatives(net, "adaptive")
     for node in net.nodes:
         if type(node.op) is ops.Conv:
-            node.op.weight.mul_(-0.5)
+            view = {"itself": node.op.weight, "data": node.op.weight.data, "numpy": node.op.weight.numpy()}[through]
+            view *= -0.5
     found = margins_and_derivatives(net, "adaptive")
     route._KNOWN.clear()
     anew.setattr("elbowroom.search.bounds.phases._KNOWN", type(route._KNOWN)())

@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeGuard
 
+import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network, Node
@@ -58,13 +60,13 @@ class Entrance(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Front:
-    """`nodes`: those of the network, with the same numbers, as rows see them. `version`: of the weights that they are
-    made of."""
+    """`nodes`: those of the network, with the same numbers, as rows see them. `weight`: what those of the convolution
+    were that they are made of, if any."""
 
     entrance: Entrance
     reader: Node
     nodes: tuple[Node, ...]
-    version: int
+    weight: Tensor | None
 
     @staticmethod
     def of(net: Network) -> Front | None:
@@ -75,9 +77,9 @@ class Front:
         reader = net.nodes[entrance.node]
         op = reader.op
         if type(op) is ops.Linear and entrance.before and len(reader.shape) == 1:
-            shape, version = entrance.before[-1].shape, 0
+            shape, weight = entrance.before[-1].shape, None
         elif _has_phases(op) and (entrance.before or max(op.stride) > 1):
-            version = op.weight._version
+            weight = op.weight.clone()
             one, zero = (1,) * len(op.stride), (0,) * len(op.stride)
             op = ops.Conv(in_phases(op), None, one, zero, one)
             shape = op.weight.shape[1], *(n + t - 1 for n, t in zip(reader.shape[1:], op.weight.shape[2:]))
@@ -90,13 +92,13 @@ class Front:
             replace(reader, op=op, inputs=(0,)),
             *net.nodes[entrance.node + 1 :],
         )
-        return Front(entrance, reader, nodes, version)
+        return Front(entrance, reader, nodes, weight)
 
     @property
     def is_current(self) -> bool:
         """Whether the weights are still those that it was made of."""
         op = self.reader.op
-        return type(op) is not ops.Conv or op.weight._version == self.version
+        return self.weight is None or (type(op) is ops.Conv and torch.equal(op.weight, self.weight))
 
     def inputs(self, inputs: InputSet) -> InputSet:
         """A box as rows meet it, differentiable by its radius; its centre means nothing."""

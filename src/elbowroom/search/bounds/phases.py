@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 import weakref
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from elbowroom.network import operations as ops
 
-# By operation, whose parameters are of one type and in one place; and of which version of the weights.
-_KNOWN: weakref.WeakKeyDictionary[ops.Operation, tuple[int, Tensor]] = weakref.WeakKeyDictionary()
+# By operation, whose parameters are of one type and in one place; and of which weights: whoever reaches into a network
+# and changes a number gets the bounds of the new one.
+_KNOWN: weakref.WeakKeyDictionary[ops.Operation, tuple[Tensor, Tensor]] = weakref.WeakKeyDictionary()
 
 
 def in_phases(op: ops.Conv) -> Tensor:
@@ -31,13 +33,13 @@ def in_phases(op: ops.Conv) -> Tensor:
 
 def transposed(op: ops.Conv) -> Tensor:
     """The same of the transposed convolution as a plain one, `(*phases in) x out x *steps`. On a CPU it is kept."""
-    version, kernel = _KNOWN.get(op, (None, op.weight))
-    if version == op.weight._version:
-        return kernel
+    known = None if op.weight.is_cuda else _KNOWN.get(op)
+    if known is not None and torch.equal(known[0], op.weight):
+        return known[1]
     kernel = in_phases(op)
     kernel = kernel.transpose(0, 1).flip(list(range(2, kernel.dim()))).contiguous()
     if not kernel.is_cuda:  # what is made while passes are recorded is gone after them
-        _KNOWN[op] = op.weight._version, kernel
+        _KNOWN[op] = op.weight.clone(), kernel
     return kernel
 
 
