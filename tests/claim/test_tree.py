@@ -188,6 +188,8 @@ def test_bytes_of_the_version_before_are_read() -> None:
     assert group == 1 and how == 1 + 2 * MOST_SHARPENED
     ((_, found),) = unpack(b"ERT2" + struct.pack("<I", len(raw)) + zlib.compress(raw))
     assert same(found, old) and found.cases == 0
+    with pytest.raises(InputError, match="know no cases"):
+        unpack(b"ERT2" + pack([(1, dataclasses.replace(old, cases=1))])[4:])
 
 
 def test_too_many_slopes_are_refused_before_they_are_packed() -> None:

@@ -28,7 +28,7 @@ from elbowroom.network.graph import About, Network, Origin
 from elbowroom.network.table import Column, Table
 from elbowroom.report import progress
 from elbowroom.report import runs as show
-from elbowroom.report.digits import at_least, at_most, between, near
+from elbowroom.report.digits import at_least, at_most, between, near, where_open
 from elbowroom.runs.one_input import input_of, one_input
 from elbowroom.runs.runner import Start, run_dataset
 from elbowroom.runs.settings import Settings
@@ -197,10 +197,22 @@ def test_what_is_open_is_said_face_by_face(reached: Run, capsys: pytest.CaptureF
         show.show_input(found, 20)
         lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
         assert "open, wider than 5 % of the range: nothing proved nor found, all others staying in theirs," in lines
-        between_ = f"between {at_most(least)} and {at_least(lower[0])}"
+        between_ = "between {} and {}".format(*between(least, lower[0]))
         assert f"{said[0][0]}: {between_}" in lines and f"nothing proved nor found {between_}" in told.explain(0)
-        assert (f"{said[1][0]}: above {at_most(upper[1])}" in lines) == (above is not None)
+        assert (f"{said[1][0]}: {where_open(upper[1], None, upper[1] - lower[1])}" in lines) == (above is not None)
         assert "features: open_below" in found["stated"] and json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+@pytest.mark.parametrize("at", [0.0, 1013.249549, -1000001.2389, 3e-7])
+@pytest.mark.parametrize("width", [1e-4, 0.31, 25.0])
+def test_what_is_said_to_be_open_is_open(at: float, width: float) -> None:
+    """Rounded inwards, in as many digits as tell it from the range beside it."""
+    for low, high in ((at, at + width), (at - width, at), (at, None), (None, at)):
+        said = [float(word) for word in where_open(low, high, width).split() if word[-1].isdigit()]
+        assert len(said) == 2 - (low is None) - (high is None)
+        for end, text in zip((end for end in (low, high) if end is not None), said):
+            assert abs(text - end) <= 0.011 * width
+            assert text >= end if end == low else text <= end
 
 
 def test_the_counterexample_of_one_input(

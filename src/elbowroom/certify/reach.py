@@ -52,7 +52,8 @@ def reaches(net: Network, inputs: Inputs, region: Stated) -> dict[str, Tensor]:
         seen[index[good]], reach[index[good]] = point[good], scale[good]
     columns = {"reach": reach, "seen": seen}
     if region.lower is not None and region.upper is not None:
-        columns["seen_lower"], columns["seen_upper"] = _faces(hunt, inputs, region.lower, region.upper)
+        faces = _faces(hunt, inputs, region.lower, region.upper)
+        columns["seen_lower"], columns["seen_upper"] = _with_points(faces, seen, region.lower, region.upper)
     return columns
 
 
@@ -91,6 +92,16 @@ def _faces(hunt: Quarry, inputs: Inputs, lower: Tensor, upper: Tensor) -> tuple[
             values = _beyond(hunt, inputs, lower, upper, part[:, 0], part[:, 1], above)
             ends[part[:, 0], part[:, 1]] = values
     return seen
+
+
+def _with_points(faces: tuple[Tensor, Tensor], seen: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """The same where a counterexample, `seen`, `b x n`, that leaves its box in one feature alone may be nearer."""
+    outside = (seen < lower) | (seen > upper)
+    alone = outside & (outside.sum(1, keepdim=True) == 1) & ((upper > lower).sum(1, keepdim=True) <= MOST_FACES)
+    below, above = (torch.where(alone & beyond, seen, sign) for beyond, sign in (
+        (seen < lower, -torch.inf), (seen > upper, torch.inf),
+    ))  # fmt: skip
+    return torch.maximum(faces[0], below), torch.minimum(faces[1], above)
 
 
 def _beyond(

@@ -69,6 +69,8 @@ def unpack(data: bytes) -> list[tuple[int, Tree]]:
     found = [_unpacked(raw) for _ in range(count)]
     if raw.at != len(raw.data):
         raise InputError("the trees of splits are damaged: there is more in them than they state")
+    if data[:4] == _BEFORE and any(tree.cases for _, tree in found):
+        raise InputError("the trees of splits are damaged: those of their version know no cases")
     return found
 
 

@@ -50,11 +50,22 @@ def around(
     return repr(low), repr(value), repr(high)
 
 
-def where_open(low: float | None, high: float | None) -> str:
-    """An interval of which nothing is known, rounded outwards; None for an end that it does not have."""
-    if low is None:
-        return "anywhere" if high is None else f"below {at_least(high)}"
-    return f"above {at_most(low)}" if high is None else f"between {at_most(low)} and {at_least(high)}"
+def where_open(low: float | None, high: float | None, width: float) -> str:
+    """An interval of which nothing is known, rounded inwards: what is said of it is not true of what lies beside it.
+    None for an end that it does not have. `width`: of the range beside it, which digits are to tell from others."""
+    if low is not None and high is not None:
+        return "between {} and {}".format(*between(low, high))
+    if low is not None:
+        return f"above {_beyond(low, width, ROUND_CEILING)}"
+    return "anywhere" if high is None else f"below {_beyond(high, width, ROUND_FLOOR)}"
+
+
+def _beyond(value: float, extent: float, rounding: str) -> str:
+    for digits in range(_FEW, _MOST + 1):
+        text = _rounded(value, digits, rounding)
+        if abs(float(text) - value) <= _LOST * extent:
+            return text
+    return repr(value)
 
 
 def near(value: float, extent: float, decimals: int | None = None) -> str:

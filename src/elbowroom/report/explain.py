@@ -148,7 +148,8 @@ def _range(f: dict[str, Any]) -> str:
     seen += [f"at {at_least(f['seen_upper'])}"] if f.get("seen_upper") is not None else []
     if seen:
         text += f"; counterexample seen {' and '.join(seen)}"
-    open_ = [where_open(*f[side]) for side in ("open_below", "open_above") if f.get(side)]
+    ends = (f[side] for side in ("open_below", "open_above") if f.get(side))
+    open_ = [where_open(low, high, f["upper"] - f["lower"]) for low, high in ends]
     if open_:
         text += f"; nothing proved nor found {' and '.join(open_)}"
     return text

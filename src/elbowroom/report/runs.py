@@ -260,12 +260,15 @@ def _show_features(found: dict[str, Any], shown: list[dict[str, Any]]) -> None:
 
 def _say_open(shown: list[dict[str, Any]]) -> None:
     """The ends of ranges that may or may not be farther out."""
-    ends = [(f["feature"], f[side]) for f in shown for side in ("open_below", "open_above") if f.get(side)]
+    ends = [
+        (f["feature"], *f[side], f["upper"] - f["lower"])
+        for f in shown for side in ("open_below", "open_above") if f.get(side)
+    ]  # fmt: skip
     if not ends:
         return
     print(f"open, wider than {100 * CLOSE:.0f} % of the range: nothing proved nor found, all others staying in theirs,")
-    for name, (low, high) in ends:
-        print(f"  {printable(name)}: {where_open(low, high)}")
+    for name, low, high, width in ends:
+        print(f"  {printable(name)}: {where_open(low, high, width)}")
 
 
 def _moving(feature: dict[str, Any]) -> tuple[str, ...]:

@@ -123,7 +123,9 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
         if certs.seen_lower is not None and certs.seen_upper is not None:
             seen = (float(t[row].flatten()[k]) for t in (certs.seen_lower, certs.seen_upper))
             found.update(zip(("seen_lower", "seen_upper"), (v if math.isfinite(v) else None for v in seen)))
-            found["open_below"], found["open_above"] = open_ends(certs, row, k) if looked else (None, None)
+            # Counterexamples know no whole numbers: of these it is not said between which values nothing is known.
+            told = looked and column.decimals is None
+            found["open_below"], found["open_above"] = open_ends(certs, row, k) if told else (None, None)
         if column.levels is not None:  # whose codes are nobody's business
             found = dict.fromkeys(found) | {"feature": column.name, "number": k, "extent": 0.0}
             found["value"], found["levels"] = words(column, x[place]), levels_allowed(own, column)[0]
@@ -131,8 +133,8 @@ def _features(certs: Certificates, net: Network, row: int) -> list[dict[str, Any
         if states is not None:
             # Of a category corners are the hull of codes, which says nothing of the levels between.
             found["state"] = states[k] if column.levels is None else FROZEN
-        told = {"unit": column.unit, "kind": kind_of(column), "decimals": column.decimals}
-        features.append({**found, "capped": capped[k], "share": share, **told, "note": note})
+        kind = {"unit": column.unit, "kind": kind_of(column), "decimals": column.decimals}
+        features.append({**found, "capped": capped[k], "share": share, **kind, "note": note})
 
     def order(f: dict[str, Any]) -> tuple[bool, bool, float]:
         held = f["extent"] == 0 and STUCK not in f["note"]
