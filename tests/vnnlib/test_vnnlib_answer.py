@@ -334,9 +334,9 @@ def test_a_complete_verifier_agrees_on_acas_answers(marabou: Any, acas: Path, ac
 def test_images(shared: Path) -> None:
     net = er.load(shared / "models" / "mnist-net_256x2.onnx")
     query = read_query(shared / "models" / "prop_0_0.03.vnnlib")
-    assert answer(net, query, boxes=1).verdict == "unknown"  # plain bounds are not enough, parts are
+    assert answer(net, query, boxes=1).verdict == "unknown"  # plain bounds do not: cases or parts do
     found = answer(net, query)
-    assert found.verdict == "holds" and 1 < found.boxes < 50
+    assert found.verdict == "holds" and found.boxes < 50
     assert_right(net, query, found, np.random.default_rng(0))
     case = query.cases[0]
     middle, half = case.lower / 2 + case.upper / 2, case.upper / 2 - case.lower / 2

@@ -516,7 +516,7 @@ def test_images(shared: Path) -> None:
         started = time.process_time()
         found = read_query(path)
         times.append(time.process_time() - started)
-    assert min(times) < 0.1
+    assert min(times) < 0.3  # 0.05 on an idle machine; seconds, if it looked at every character
     (case,) = found.cases
     assert (found.n_inputs, len(case.clauses)) == (784, 9)
     wide = (case.upper - case.lower)[(case.lower > 0) & (case.upper < 1)]
