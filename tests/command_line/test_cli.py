@@ -23,22 +23,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def test_help_is_quick() -> None:
-    before = os.times()
-    shown = run("--help")
-    after = os.times()
+    """What it imports, not its time: that depends on what else the machine does."""
+    command = [sys.executable, "-X", "importtime", "-m", "elbowroom", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert shown.returncode == 0 and "demo" in shown.stdout
-    # Time on the processor, not on the wall: other processes may be in the way.
-    used = after.children_user + after.children_system - before.children_user - before.children_system
-    assert 0 < used < 0.5
-
-
-def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import elbowroom.commands.app, sys\n"
-        "print([m for m in ('torch', 'numpy', 'matplotlib', 'sklearn') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "[]"
+    imported = {line.rpartition("|")[2].strip() for line in shown.stderr.splitlines() if "import time:" in line}
+    assert "elbowroom.commands.app" in imported and len(imported) < 500
+    assert not imported & {"torch", "numpy", "scipy", "matplotlib", "sklearn", "pandas", "onnx", "ray"}
 
 
 def test_version() -> None:

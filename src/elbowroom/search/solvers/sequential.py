@@ -4,7 +4,7 @@ end.
 Margins are close to linear in the region's extents, so this needs 2 to 4 gradients, 12 on deep networks, where the
 paper's augmented Lagrangian takes 400. For two classes and a linear network the first step is already the answer:
 every feature spends the same share of the margin. On the way nothing is scaled to the boundary exactly: an evaluation
-or two tell how far a step went beyond it or stayed behind, the parabolas of the margins say by how much to shrink or
+or two tell how far a step went beyond it or stayed behind, the margins on the way say by how much to shrink or
 grow, and the next linearisation, made there, corrects them.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,7 +24,13 @@ from elbowroom.search.solvers.problem import Problem
 _FIRST = 4  # linearisations, within which small gains count
 _JUMP = 0.01  # of the mean log width: a step that loses more meets margins that jump
 _INSIDE = 0.7  # times the region: where to linearise then
-_CLOSE = 2e-3  # of a factor: how far a rough end may be from a precise one, to be put right by a parabola
+_CLOSE = 2e-3  # of a factor: how far a rough end may be from a precise one, to be put right without a bracket
+_LEAST_SHARE = 0.05  # of the way to where linearised margins lead
+_SHORTER = 0.8  # times a step: one that is to be shorter by less is made as it is
+_BENT = 2.5  # power of the share, that what a step loses grows by
+_LONGER = 1.25  # times the last step's share: the next one's
+_SLIGHT = 0.05  # of the log width, lost by scaling a step back: too little to say how long it should be
+_LEAST_POWER, _MOST_POWER = 0.5, 16.0
 _WITHIN = 0.4  # of the tolerance: how far inside of it
 
 
@@ -34,7 +41,7 @@ class Sequential:
     Args:
         gradients: At most so many linearisations.
         gain: An input is done when the mean log width grows by less.
-        later: The same after the first four linearisations.
+        later: The same after the first four linearisations. Both of a whole step; of a share of one, that share.
         tolerance: Of scaling to the boundary on the way, where margins jump.
         roughly: The same where they are smooth; either side of the boundary will do.
         polish: Of the last scaling, so that the answer does not depend on how it was reached.
@@ -43,7 +50,7 @@ class Sequential:
 
     gradients: int = 12
     gain: float = 5e-4
-    later: float = 5e-3
+    later: float = 4e-3
     tolerance: float = 2e-3
     roughly: float = 0.03
     polish: float = 4e-5
@@ -64,18 +71,18 @@ class Sequential:
         here = Ray.unknown(problem, best)
         sure = here.take(everyone)
         share = torch.ones_like(here.factor)
-        weight = problem.region.importance.sum(1).clamp_min(1e-30).to(books)
         best.end(active, f"after {_count(self.gradients)}" if self.gradients else "with a scaling alone")
         for step in range(self.gradients):
             if not len(active):
                 break
-            gained = self._step(problem.take(active), here, sure, share, active, step) / weight[active]
+            gained = self._step(problem.take(active), here, sure, share, active, step)
             # What lost much did not converge: margins jump there. Another linearisation, farther inside, may see past
             # it.
             lost = gained < -_JUMP
             here.factor[active[lost]] *= _INSIDE
             here.met[active[lost]] = False
-            done = (gained < (self.gain if step + 1 < _FIRST else self.later)) & ~lost
+            little = self.gain if step + 1 < _FIRST else self.later
+            done = (gained < little * share[active]) & ~lost
             best.end(active[done], f"with too little to gain, after {_count(step + 1)}")
             active = active[~done]
             yield
@@ -94,44 +101,91 @@ class Sequential:
             return
         # Rough margins say nearly where rays end: from there a precise one does, by the curvature that is known.
         theta = region.grow(here.base, here.factor.to(best.theta))
-        found = to_boundary(precise, theta, tolerance=self.polish, bend=here.points.bend(), roughly=_CLOSE)
+        found = to_boundary(precise, theta, tolerance=self.polish, power=here.points.powers(), roughly=_CLOSE)
         end = torch.where(found.met, found.end, (1 - _WITHIN * self.polish) * found.end).to(theta)
         best.offer(problem, everyone, region.grow(theta, end), end > 0)
 
     def _step(self, part: Problem, here: Ray, sure: Ray, share: Tensor, active: Tensor, step: int) -> Tensor:
         """Linearises the margins of the inputs `active`, whose problem is `part`, at the end of their rays `here`, and
-        takes them to a better ray; how much their objectives seem to have grown, `m`. `sure`: the best rays along which
-        margins were linearised; `share`: how much of a step to go; all three brought up to date."""
+        takes them to a better ray; how much their mean log width seems to have grown, `m`. `sure`: the best rays along
+        which margins were linearised; `share`: how much of a step to go; all three brought up to date."""
         base = here.base[active]
         theta = part.region.grow(base, here.factor[active].to(base))
         linear = part.jacobian(theta, step)
         slopes = linear.along(part.region.sides(theta))
         margins, slopes, at_input = (t.to(active.device) for t in (linear.margins, slopes, part.at_input))
-        bend = (slopes - (margins - at_input)).double().nan_to_num(nan=0.0)
-        points = Trail.at_zero(at_input).with_point(torch.ones_like(margins[:, 0]), margins, bend)
+        power = _powers(margins.double(), slopes.double(), at_input.double())
+        points = Trail.at_zero(at_input, power).with_point(torch.ones_like(margins[:, 0]), margins)
         met = here.met[active]
-        # A margin that jumps to a negative value has a parabola that ends elsewhere.
+        # A margin that jumps to a negative value ends elsewhere than its power of the factor does.
         ray = Ray.through(part, theta, points, torch.where(met, 1.0, points.root()), met)
         sure.put(active, ray, ray.size > sure.size[active])
         target = part.respond(linear, theta, step)
         target = torch.where(torch.isfinite(target), target, theta)
         before, gained = sure.size[active], torch.zeros_like(ray.size)
         pending = torch.arange(len(active), device=active.device)
+        share[active] = (_LONGER * share[active]).clamp_max(1.0)
         here.put(active, sure.take(active), torch.ones_like(pending, dtype=torch.bool))
-        for _ in range(1 + self.retries):
-            tried = part.take(pending)
-            mixed = tried.region.mix(theta[pending], target[pending], share[active[pending]].to(theta))
-            end = to_boundary(tried, mixed, tolerance=self.tolerance, bend=bend[pending], roughly=self.roughly)
-            found = Ray.through(tried, mixed, end.points, end.end, end.met)
-            gain = found.size - before[pending]
+        for attempt in range(1 + self.retries):
+            tried, own = part.take(pending), active[pending]
+            walk = Walk.of(tried, theta[pending], target[pending], share[own])
+            found = self._along(tried, walk, power[pending], probe=step > 0 and attempt == 0)
+            share[own] = walk.share
+            gain = (found.size - before[pending]) / walk.weight
             better = gain > 0
-            here.put(active[pending], found, better)
+            here.put(own, found, better)
             gained[pending] = gain
             pending = pending[~better]
             share[active[pending]] /= 2
             if not len(pending):
                 break
         return gained
+
+    def _along(self, part: Problem, walk: Walk, power: Tensor, *, probe: bool) -> Ray:
+        """The ray through where a walk leads to. `probe`: whether to find out whether it leads too far."""
+        follow = partial(to_boundary, part, tolerance=self.tolerance, roughly=self.roughly, power=power)
+        points = start = None
+        if probe:
+            points, start = walk.shorten(part, follow(walk.to, most=1).points)
+        end = follow(walk.to, points=points, start=start)
+        return Ray.through(part, walk.to, end.points, end.end, end.met)
+
+
+@dataclass
+class Walk:
+    """From regions `old` towards `new`, `b x d`, a `share` of the way, `b`: regions `to`. `gain`: by how much the mean
+    log width grows, `b`; `weight`: of all features, `b`."""
+
+    old: Tensor
+    new: Tensor
+    share: Tensor
+    weight: Tensor
+    to: Tensor
+    gain: Tensor
+
+    @staticmethod
+    def of(part: Problem, old: Tensor, new: Tensor, share: Tensor) -> Walk:
+        walk = Walk(old, new, share, part.region.importance.sum(1).clamp_min(1e-30).to(share.device), old, share)
+        walk._go(part)
+        return walk
+
+    def _go(self, part: Problem) -> None:
+        self.to = part.region.mix(self.old, self.new, self.share.to(self.old))
+        self.gain = (part.size(self.to) - part.size(self.old)).to(self.share.device) / self.weight
+
+    def shorten(self, part: Problem, points: Trail) -> tuple[Trail, Tensor]:
+        """Less far, where `points`, one per ray, show that more is lost by scaling back than is gained; the points that
+        still hold, and where to look for the ends of the other rays, `b`.
+
+        A step is made where linearised margins end, so what it loses is of higher order: a share r of it gains `r gain
+        - r^p lost`, most where r^(p - 1) = gain / (p lost).
+        """
+        lost = points.lost().to(self.gain)
+        shorter = (self.gain / (_BENT * lost)) ** (1 / (_BENT - 1))
+        shorter = torch.where((lost > _SLIGHT) & (shorter < _SHORTER), shorter.clamp_min(_LEAST_SHARE), 1.0)
+        self.share = self.share * shorter
+        self._go(part)
+        return points.without(shorter < 1), (-lost * shorter**_BENT).exp()
 
 
 @dataclass
@@ -170,6 +224,13 @@ class Ray:
         self.points.put(at, other.points.take(rows))
         for name in ("base", "factor", "size", "met"):
             getattr(self, name)[at] = getattr(other, name)[rows]
+
+
+def _powers(margins: Tensor, slopes: Tensor, at_input: Tensor) -> Tensor:
+    """Of the factor, that what margins have lost grows by, `b x g`; where slopes are NaN, as the others' on average."""
+    power = -slopes / (at_input - margins)
+    power = torch.where(power.isfinite(), power.clamp(_LEAST_POWER, _MOST_POWER), torch.nan)
+    return torch.where(power.isnan(), power.nanmean(1, keepdim=True).nan_to_num(nan=1.0), power)
 
 
 def _count(linearisations: int) -> str:
