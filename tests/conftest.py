@@ -1,4 +1,4 @@
-"""How much the tests generate: ELBOWROOM_CASES=full asks for all cases, the default for about a sixteenth.
+"""How much the tests generate: ELBOWROOM_CASES=full asks for all cases, the default for a twenty-fifth.
 
 Cases are derandomised: the same ones on every run. No deadline, since machines differ.
 """
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 settings.register_profile(
-    "default", max_examples=16, derandomize=True, deadline=None, suppress_health_check=SLOW_IS_FINE
+    "default", max_examples=10, derandomize=True, deadline=None, suppress_health_check=SLOW_IS_FINE
 )
 settings.register_profile("full", settings.get_profile("default"), max_examples=250)
 settings.load_profile("full" if os.environ.get("ELBOWROOM_CASES") == "full" else "default")

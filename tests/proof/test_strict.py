@@ -66,7 +66,7 @@ def crossings(case: torture.Case, parallel: bool, sharpened: int = 0, by_cases: 
 
 
 def test_networks_made_to_break_floating_point() -> None:
-    count = 1100 if FULL else 110
+    count = 1100 if FULL else 60
     proved = total = 0
     for seed in range(count):
         found, ok, of = crossings(torture.case(seed), seed % 2 == 1, 3 * (seed % 4 > 1), (0, 3, 1)[seed % 3])
@@ -90,7 +90,7 @@ def test_wide_inputs_made_to_break_floating_point(wide: pytest.MonkeyPatch) -> N
     used: list[int] = []
     plain = strict.least_past
     wide.setattr(strict, "least_past", lambda *told: [used.append(1), plain(*told)][1])
-    for seed in range(600 if FULL else 60):
+    for seed in range(600 if FULL else 40):
         found, _, _ = crossings(torture.case(seed), parallel=seed % 2 == 1)
         assert not found, (seed, found[:3])
     assert len(used) > 30

@@ -113,7 +113,7 @@ def torture_leaves(seed: int) -> tuple[list[str], int, int]:
 
 def test_networks_made_to_break_floating_point() -> None:
     total = bounded = 0
-    for seed in range(1200 if FULL else 72):
+    for seed in range(1200 if FULL else 40):
         wrong, count, finite = torture_leaves(seed)
         assert not wrong, (seed, wrong[:3])
         total, bounded = total + count, bounded + finite
@@ -160,11 +160,11 @@ def random_leaves(seed: int) -> tuple[list[str], int, int]:
 
 def test_random_graphs_of_every_operation() -> None:
     bounded = 0
-    for seed in range(1500 if FULL else 100):
+    for seed in range(1500 if FULL else 60):
         wrong, _, finite = random_leaves(seed)
         assert not wrong, (seed, wrong[:3])
         bounded += finite
-    assert bounded > (3000 if FULL else 200)
+    assert bounded > (3000 if FULL else 120)
 
 
 def around(seed: int) -> tuple[list[str], int, int]:
@@ -507,7 +507,7 @@ def test_balls_agree_on_every_leaf() -> None:
     """Only that balls see more leaves empty: of entries that are constant, or that a ReLU makes zero."""
     rng = np.random.default_rng(11)
     compared = apart = 0
-    for trial in range(3000 if FULL else 150):
+    for trial in range(3000 if FULL else 90):
         net = small_network(rng)
         area = area_of(rng, net, "box" if trial % 4 else "ball", float(rng.choice([0.0, 1e-3, 0.1, 0.5]))).take(
             slice(1)
@@ -534,5 +534,5 @@ def test_balls_agree_on_every_leaf() -> None:
         if bool(same.all()) and not trial % 5:
             proved = [p(net, area, *task, hints, trees=[[(0, tree)]]) for p in (prove, prove_arb)]
             assert torch.allclose(*proved, rtol=1e-9, atol=1e-9 * float(size.max()))
-    assert compared > (6000 if FULL else 300)
+    assert compared > (6000 if FULL else 180)
     assert apart <= 0.03 * compared, (apart, compared)
