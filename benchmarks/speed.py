@@ -1,7 +1,7 @@
 """How fast bounds and certificates are, on this device, beside what its matrix products reach in the same minute.
 
     python benchmarks/speed.py [bounds] [certify] [classes] [wide] [evaluations] [mnist] [--device cuda]
-        [--shared DIR] [--json FILE]
+        [--networks NAME ...] [--shared DIR] [--json FILE]
 
 Without names, all but evaluations and mnist. DIR (default: ELBOWROOM_SHARED, or ../shared) holds `models/*.onnx`,
 `data/` and `reference/mnist_*.npz`; what is not there is left out.
@@ -100,8 +100,8 @@ def bound_of(
 
 
 class Bench:
-    def __init__(self, device: str, shared: Path) -> None:
-        self.device, self.shared = torch.device(device), shared
+    def __init__(self, device: str, shared: Path, networks: list[str] | None = None) -> None:
+        self.device, self.shared, self.networks = torch.device(device), shared, networks
         self.gpu = self.device.type == "cuda"
         self.clock = time.perf_counter if self.gpu else time.thread_time
         self.found: list[dict[str, Any]] = []
@@ -153,7 +153,7 @@ class Bench:
     def public(self) -> Iterator[tuple[str, er.Network]]:
         for name, options in PIXELS.items():
             path = self.shared / "models" / f"{name}.onnx"
-            if path.exists():
+            if path.exists() and name in (self.networks or PIXELS):
                 yield name, er.load(path, **options)
 
     # --- the parts
@@ -303,10 +303,11 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shared", type=Path, default=SHARED)
+    parser.add_argument("--networks", nargs="+", choices=list(PIXELS), help="of the public ones, only these")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    bench = Bench(given.device, given.shared)
+    bench = Bench(given.device, given.shared, given.networks)
     print(f"a product in float32 on {given.device}: {bench.product() / 1e9:.0f} Gflop/s")
     for part in given.parts or ("bounds", "certify", "classes", "wide"):
         getattr(bench, part)()
