@@ -30,7 +30,7 @@ _SHORTER = 0.8  # times a step: one that is to be shorter by less is made as it 
 _BENT = 2.5  # power of the share, that what a step loses grows by
 _LONGER = 1.25  # times the last step's share: the next one's
 _SLIGHT = 0.05  # of the log width, lost by scaling a step back: too little to say how long it should be
-_LEAST_POWER, _MOST_POWER = 0.5, 16.0
+_LEAST_POWER, _MOST_POWER = 0.5, 16.0  # of the factor, that losses are believed to grow by
 _WITHIN = 0.4  # of the tolerance: how far inside of it
 
 
@@ -99,7 +99,7 @@ class Sequential:
             end = to_boundary(problem, here.base, tolerance=self.polish, points=points).low
             best.offer(problem, everyone, region.grow(here.base, end), end > 0)
             return
-        # Rough margins say nearly where rays end: from there a precise one does, by the curvature that is known.
+        # Rough margins say nearly where rays end: from there a precise one does, by the power that is known.
         theta = region.grow(here.base, here.factor.to(best.theta))
         found = to_boundary(precise, theta, tolerance=self.polish, power=here.points.powers(), roughly=_CLOSE)
         end = torch.where(found.met, found.end, (1 - _WITHIN * self.polish) * found.end).to(theta)
