@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,13 @@ from torch import Tensor
 
 import elbowroom as er
 from elbowroom.certificates.result import Certificates
+from elbowroom.claim.space import Space
 from elbowroom.search.regions.registry import REGIONS, region_named
-from elbowroom.search.solvers.boundary import to_boundary
+from elbowroom.search.solvers.boundary import Trail, to_boundary
 from elbowroom.search.solvers.driver import Best, improve
 from elbowroom.search.solvers.problem import Problem, Work
 from elbowroom.search.solvers.registry import SOLVERS, solver_class
+from elbowroom.search.solvers.sequential import Walk
 from support import mlp
 
 
@@ -154,3 +157,36 @@ def test_a_linear_problem_is_solved_exactly() -> None:
     found = improve(problem, er.Sequential(), torch.full((1, 2), 0.1, dtype=torch.float64))
     assert torch.allclose(found.theta, torch.tensor([[0.5, 0.25]], dtype=torch.float64), rtol=1e-3)
     assert int(problem.work.gradients) >= 1
+
+
+def test_steps_that_lead_too_far_are_shortened() -> None:
+    """At the ends of two steps a hundred times the margin is lost, and a hundredth of it more than all."""
+    one = torch.ones(2, 1, dtype=torch.float64)
+    space = Space(-torch.inf * one, torch.inf * one, 1e3 * one, one.bool(), one)
+    region = er.Box().place(0 * one, space, (1,), torch.float64)
+    part = Problem(region, lambda inputs, index: one, torch.arange(2), one, Work.none(2))
+    walk = Walk.of(part, 0.1 * one, one, torch.ones(2, dtype=torch.float64))
+    assert walk.gain.tolist() == pytest.approx([math.log(10)] * 2)
+    trail = Trail.at_zero(one, 2.5 * one).with_point(one[:, 0], torch.tensor([[-99.0], [-0.01]]))
+    points, start = walk.shorten(part, trail)
+    lost = math.log(100) / 2.5
+    share = (math.log(10) / (2.5 * lost)) ** (1 / 1.5)
+    assert walk.share.tolist() == pytest.approx([share, 1.0]) and 0.5 < share < 0.7
+    assert walk.to[:, 0].tolist() == pytest.approx([0.1 ** (1 - share), 1.0])
+    assert float(start[0]) == pytest.approx(math.exp(-lost * share**2.5))
+    assert points.t[0].isnan().all() and points.t[1, 0] == 1.0  # of another ray nothing is known
+
+
+def test_every_step_but_the_first_is_tried_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, plain = [], Walk.shorten
+
+    def watched(walk: Walk, part: Problem, points: Trail) -> Any:
+        assert (points.t[:, 0] > 0).all() and points.t[:, 1:].isnan().all()
+        seen.append(len(part))
+        return plain(walk, part, points)
+
+    monkeypatch.setattr(Walk, "shorten", watched)
+    certs = er.certify(
+        mlp(np.random.default_rng(0), [6, 16, 16, 3]), torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
+    )
+    assert sum(seen) == int((certs.gradients - 1).sum()) > 0
