@@ -42,6 +42,7 @@ from elbowroom.search.memory import Pool
 from elbowroom.search.regions.input_set import InputSet
 
 _ROWS = 64  # at once, at least: fewer would read a large matrix again and again
+_ON_GPU, _ON_CPU = 4, 2  # chunks of rows: what derivatives may take that are computed at once
 _MANY = 1 << 21  # numbers of all rows: of fewer, half precision saves nothing
 
 
@@ -354,7 +355,8 @@ class _Job:
 
     def _pieces(self, index: Tensor, tensors: Sequence[Tensor]) -> Iterator[_Piece]:
         """Derivatives of the rows `index` (`b x s`, -1 for none), some at a time."""
-        step = max(1, 4 * self.chunk // (self._width(tensors) * self.dtype.itemsize))
+        size = (_ON_GPU if index.is_cuda else _ON_CPU) * self.chunk
+        step = max(1, size // (self._width(tensors) * self.dtype.itemsize))
         for part, count in alike(index, self.sizes, step):
             # Radii may be too small for half precision: there they are measured in the largest one.
             unit = None if self.rough is None else _largest(tensors[0][part])

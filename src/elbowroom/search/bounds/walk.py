@@ -37,6 +37,7 @@ from elbowroom.search.bounds.wide import Entry, Through
 from elbowroom.search.regions.input_set import InputSet
 
 Plan = dict[int, Geometry | None]  # per node: the windows of rows over it; None: rows are over all of it
+_PRODUCTS = 64  # in the time of which a CPU copies a number
 _NEARLY_ALL = 0.7  # of the places of a node: windows so large bring nothing
 
 
@@ -106,7 +107,10 @@ class Steps:
             a = numbers(c)
             if columns is not None and len(a) != len(columns):
                 columns = None
-            a = a @ self.matrix(i, weight, index, columns)
+            if isinstance(c, Columns) and _are_few(c, len(weight)):
+                a = _kept(whole(c, node.shape) @ weight, columns)
+            else:
+                a = a @ self.matrix(i, weight, index, columns)
             self.give(node.inputs[0], a if columns is None else Columns(a, columns), coefficients)
             return
         if isinstance(c, Patch):
@@ -282,6 +286,9 @@ class Walk(Steps):
         weight = row.matrix(node.op)
         if weight is not None and len(node.shape) == 1:
             below, index = g[node.inputs[0]], self._columns_above(i)
+            if isinstance(below, Columns) and _are_few(below, weight.shape[1]):
+                found = _kept(whole(below, shapes[0]) @ weight.mT, index)
+                return found if index is None else Columns(found, index)
             columns = below.index if isinstance(below, Columns) else None
             found = numbers(below) @ self.matrix(i, weight, index, columns).mT
             return found if index is None else Columns(torch.where(index[:, None] >= 0, found, 0.0), index)
@@ -340,6 +347,17 @@ def relaxations(
 def _reads_slowly(a: Tensor) -> bool:
     """Whether rows take as long to read as to make."""
     return a.is_cuda or a.dtype == torch.float16
+
+
+def _are_few(c: Columns, size: int) -> bool:
+    """Whether there are so few rows over entries of a node of this size that a product with its whole matrix takes less
+    time than copying the part of it that each input has to do with. (On a GPU a kernel copies it, fast.)"""
+    return not c.a.is_cuda and c.a.shape[1] * size <= _PRODUCTS * c.a.shape[2]
+
+
+def _kept(a: Tensor, index: Tensor | None) -> Tensor:
+    """Of coefficients over a node of one axis, `b x r x n`, some entries, where these are given."""
+    return a if index is None else columns_of(a, index)
 
 
 def _cut_to(a: Tensor, index: Tensor) -> Columns:
