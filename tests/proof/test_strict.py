@@ -413,3 +413,21 @@ def test_the_least_value_counts_the_rounding_of_the_centre(p: Any, turned: bool)
         assert Fraction(float(value)) - Fraction(float(error)) <= exact
         off += Fraction(float(value)) > exact
     assert off > 10  # without its error, the value would often be above
+
+
+@pytest.mark.parametrize(("sharpened", "cases_"), [(0, 0), (1, 0), (2, 2)])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_bound_depends_on_what_else_is_bounded(seed: int, sharpened: int, cases_: int) -> None:
+    # Inputs that want fewer rows than others of the batch got some of theirs as well, by which slopes, and so the
+    # bounds of later nodes, came out otherwise: proofs by trees failed or not with how leaves were put together.
+    rng = np.random.default_rng(seed)
+    net = mlp(rng, [4, 20, 20, 20, 3])
+    center = torch.from_numpy(rng.standard_normal((30, 4)))
+    radius = torch.from_numpy(np.exp(rng.uniform(-4, 2, (30, 1))))
+    region = Stated(center - radius, center + radius)
+    together = StrictBounds(net, region, False, sharpened=sharpened, cases=cases_)
+    for k in range(len(center)):
+        alone = StrictBounds(net, region.take(torch.tensor([k])), False, sharpened=sharpened, cases=cases_)
+        for ends, own in ((together.lower, alone.lower), (together.upper, alone.upper)):
+            for i, (all_, one) in enumerate(zip(ends, own, strict=True)):
+                torch.testing.assert_close(all_[k], one[0], rtol=1e-9, atol=1e-9, msg=f"node {i} of input {k}")

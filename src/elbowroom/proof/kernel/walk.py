@@ -234,8 +234,9 @@ class StrictBounds:
     def _linear(self, i: int, wanted: Tensor) -> tuple[Tensor, Tensor]:
         """Bounds of node i by carrying the rows of the identity, and of its negative, back to the input.
 
-        `wanted`: `b x size`, of which entries; infinite elsewhere, but for a few: inputs that want about as many go
-        together, and whoever wants fewer gets others of its entries as well.
+        `wanted`: `b x size`, of which entries; infinite elsewhere. Inputs that want about as many go together, and
+        what whoever wants fewer gets of its other entries is let go: no bound depends on which others are computed
+        beside it. (Tighter ones of some entries may lead to looser ones of rows, since slopes depend on them.)
         """
         node, batch = self.net.nodes[i], len(self.lower[0])
         below, above = self.lower[0].new_full((2, batch, node.size), -torch.inf)
@@ -247,25 +248,31 @@ class StrictBounds:
             chosen = order[first : first + max(1, step // listed[first])]
             wanted_first = wanted[chosen].to(torch.uint8).sort(dim=1, descending=True, stable=True).indices
             for index in wanted_first[:, : listed[first]].split(step, 1):
-                found = self._unit_rows_below(i, index, chosen)
+                own = wanted[chosen].gather(1, index)
+                found = torch.where(own.repeat(1, 2), self._unit_rows_below(i, index, chosen), -torch.inf)
                 below[chosen[:, None], index], above[chosen[:, None], index] = found.chunk(2, dim=1)
                 if (self.sharpened or self.cases) and not self._entry:
-                    self._improve(i, index, chosen, below, above, step)
+                    self._improve(i, index, own, chosen, below, above, step)
             first += len(chosen)
         return below.reshape(-1, *node.shape), -above.reshape(-1, *node.shape)
 
-    def _improve(self, i: int, index: Tensor, chosen: Tensor, below: Tensor, above: Tensor, step: int) -> None:
-        """Raises what is below entries `index`, `b x r`, of node i and their negatives; `step`: rows at a time."""
+    def _improve(
+        self, i: int, index: Tensor, open_: Tensor, chosen: Tensor, below: Tensor, above: Tensor, step: int
+    ) -> None:
+        """Raises what is below entries `index`, `b x r`, of node i and their negatives, where they are `open_`, `b x
+        r`; `step`: rows at a time."""
         if i in self._only_relus:  # of an entry that is surely on one side of zero, nothing more is asked
-            open_ = (below[chosen[:, None], index] < 0) & (above[chosen[:, None], index] < 0)
-            index = index[:, open_.any(0)]
+            open_ = open_ & (below[chosen[:, None], index] < 0) & (above[chosen[:, None], index] < 0)
+        some_open = open_.any(0)
+        index, open_ = index[:, some_open], open_[:, some_open]
         most = max(1, step // _GRAPH.get(below.device.type, _GRAPH["cpu"]) // len(chosen))
-        for some in index.split(most, 1) if index.shape[1] else ():
+        for some, wanted in zip(index.split(most, 1), open_.split(most, 1)) if index.shape[1] else ():
             own = OwnSlopes(self.net, (self.lower, self.upper), chosen)
             carry = partial(self._unit_rows_below, i, some, chosen, own)
             found = improved(own, carry, self.sharpened, self.cases)
             for table, new in zip((below, above), found.chunk(2, dim=1)):
-                table[chosen[:, None], some] = torch.maximum(table[chosen[:, None], some], new)
+                old = table[chosen[:, None], some]
+                table[chosen[:, None], some] = torch.where(wanted, torch.maximum(old, new), old)
 
     def _unit_rows_below(self, i: int, index: Tensor, chosen: Tensor, own: OwnSlopes | None = None) -> Tensor:
         """Numbers below the entries `index`, `b x r`, of node i, then below their negatives: `b x 2 r`."""
