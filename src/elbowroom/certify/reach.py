@@ -22,7 +22,7 @@ from elbowroom.search.nearest import nearest_broken
 MOST_FACES = 64  # features that move, at most, for each face to be looked at by itself
 _AT_ONCE = 1024  # faces
 _STARTS_PER_FACE = 3
-_FEW, _SLABS = 16, (0.3, 0.05, 0.01)  # features few enough for points at random in slabs, and how thin these are
+_FEW, _SLABS = 16, (1.0, 0.3, 0.1, 0.05, 0.02)  # features few enough for points at random in slabs; how thin they are
 _ROUNDED = 1 + 2.0**-28  # what a scale is raised by, so that its region holds the point beyond rounding
 # By how much a point is moved outwards until rounding leaves no doubt about its margin.
 OUTWARDS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2)
@@ -116,9 +116,9 @@ def _beyond(
 
     candidates = [nearest_broken(frame, margins, _STARTS_PER_FACE)]
     if low.shape[1] <= _FEW:
-        for share in _SLABS:
+        for seed, share in enumerate(_SLABS):
             v, found = (t.clone() for t in candidates[-1])
-            _look_into_slabs(hunt, frame, which, feature, (low, high), share, above, (v, found))
+            _look_into_slabs(hunt, frame, which, feature, (low, high), share, above, (v, found), seed)
             candidates.append((v, found))
     values = torch.full_like(candidates[0][1], torch.inf if above else -torch.inf)
     least, most = torch.where(frame.scaled, lowest, low), torch.where(frame.scaled, highest, high)
@@ -137,7 +137,7 @@ def _beyond(
 
 def _look_into_slabs(
     hunt: Quarry, frame: Frame, which: Tensor, feature: Tensor, box: tuple[Tensor, Tensor], share: float, above: bool,
-    best: tuple[Tensor, Tensor],
+    best: tuple[Tensor, Tensor], seed: int,
 ) -> None:  # fmt: skip
     """Looks for counterexamples in slabs beyond faces, as thin as a share of the width, and puts those that are nearer
     in place of the `best`: coordinates, `m x n`, and gauges, `m`. There may be narrow wedges that no slope from the
@@ -149,7 +149,7 @@ def _look_into_slabs(
     last = frame.points(ends).gather(1, at)  # of the domain
     far = torch.minimum(far, last) if above else torch.maximum(far, last)
     below, beyond = (start, far) if above else (far, start)
-    found, of = points.inside(which, low.scatter(1, at, below), high.scatter(1, at, beyond), 0)
+    found, of = points.inside(which, low.scatter(1, at, below), high.scatter(1, at, beyond), seed)
     if not len(found):
         return
     found = points.pulled(found, which[of], found.scatter(1, at[of], start[of]))

@@ -9,7 +9,8 @@ from elbowroom.claim.specification import Specification
 from elbowroom.network.graph import Network
 from elbowroom.search.attack import pgd
 
-_SAMPLES, _STARTS, _STEPS = 1024, 16, 10  # per box; of the lowest samples, so many go downhill
+_SAMPLES, _STEPS = 1024, 12  # per box
+_TARGETS, _STARTS = 4, 64  # groups whose margins come lowest, and samples in all that go downhill towards them
 _FIRST, _SHORTER = 0.25, 0.65  # their first step, as a share of the box, and each further one beside the last
 _HALVINGS = 16
 _AT_ONCE, _FEWEST = 1 << 15, 16  # points
@@ -26,15 +27,19 @@ class Points:
         self._at_once = min(_AT_ONCE, max(_FEWEST, (memory or _MEMORY) // 4 // each))
 
     def margins(self, points: Tensor, owner: Tensor) -> Tensor:
-        """The least margin at each point, `m x n`, of the inputs with these numbers, `m`; differentiable."""
-        if torch.is_grad_enabled() or len(points) <= self._at_once:
-            return self._margins(points, owner)
-        parts = zip(points.split(self._at_once), owner.split(self._at_once))
-        return torch.cat([self._margins(*part) for part in parts])
+        """The least margin at each point, `m x n`, of the inputs with these numbers, `m`."""
+        return self.of_groups(points, owner).amin(1)
 
-    def _margins(self, points: Tensor, owner: Tensor) -> Tensor:
+    def of_groups(self, points: Tensor, owner: Tensor) -> Tensor:
+        """The margins at each point, `m x g`; differentiable."""
+        if torch.is_grad_enabled() or len(points) <= self._at_once:
+            return self._of_groups(points, owner)
+        parts = zip(points.split(self._at_once), owner.split(self._at_once))
+        return torch.cat([self._of_groups(*part) for part in parts])
+
+    def _of_groups(self, points: Tensor, owner: Tensor) -> Tensor:
         outputs = self.net.values(points.reshape(-1, *self.net.input_shape))[-1]
-        return self.spec.part(owner).margins(outputs).amin(1)
+        return self.spec.part(owner).margins(outputs)
 
     def inside(
         self, owner: Tensor, lower: Tensor, upper: Tensor, seed: int, samples: int = _SAMPLES
@@ -44,7 +49,10 @@ class Points:
         one does not depend on the others."""
         found, boxes = [lower[:0]], [owner[:0]]
         draw = torch.Generator().manual_seed(seed)
-        share = torch.rand(samples, lower.shape[1], generator=draw, dtype=torch.float64).to(lower)
+        share = torch.rand(samples, lower.shape[1], generator=draw, dtype=torch.float64)
+        # Most valleys end at sides of the box: there points are in half of their features.
+        at_side = torch.rand(share.shape, generator=draw) < 0.5
+        share = torch.where(at_side, share.round(), share).to(lower)
         for part in torch.arange(len(owner), device=owner.device).split(max(1, self._at_once // samples)):
             points, which = self._some(owner[part], lower[part], upper[part], share)
             found.append(points)
@@ -56,18 +64,23 @@ class Points:
         low, wide = lower[:, None], (upper - lower)[:, None]
         x = (low + share * wide).clamp(low, upper[:, None])
         which = torch.arange(count, device=owner.device)[:, None]
+        every = owner[which.expand(-1, samples)].flatten()
         with torch.no_grad():
-            margin = self.margins(x.flatten(0, 1), owner[which.expand(-1, samples)].flatten()).reshape(count, samples)
-        points, boxes = [x[margin <= 0]], [which.expand(-1, samples)[margin <= 0]]
-        starts = min(_STARTS, samples)
-        lowest = margin.topk(starts, largest=False).indices
+            margins = self.of_groups(x.flatten(0, 1), every).reshape(count, samples, -1)
+        broken = margins.amin(2) <= 0
+        points, boxes = [x[broken]], [which.expand(-1, samples)[broken]]
+        # Each group has its own valleys: what is lowest of one may lead to nothing of another.
+        aims = margins.amin(1).topk(min(_TARGETS, margins.shape[2]), largest=False).indices
+        starts = min(_STARTS // aims.shape[1], samples)
+        toward = margins.gather(2, aims[:, None].expand(-1, samples, -1))
+        lowest = toward.topk(starts, dim=1, largest=False).indices.flatten(1)
         x = x.gather(1, lowest[:, :, None].expand(-1, -1, n)).flatten(0, 1)
-        box = which.expand(-1, starts).flatten()
+        aim, box = aims.repeat(1, starts).reshape(-1, 1), which.expand(-1, lowest.shape[1]).flatten()
         mine, ends = owner[box], (lower[box], upper[box])
 
         def value(x: Tensor) -> tuple[Tensor, Tensor]:
-            margin = self.margins(x, mine) + 0 * x.sum(1)  # of a network that is constant, too
-            return -margin.sum(), margin.detach()
+            margins = self.of_groups(x, mine) + 0 * x.sum(1, keepdim=True)  # of a network that is constant, too
+            return -margins.gather(1, aim).sum(), margins.detach().amin(1)
 
         def seen(x: Tensor, margin: Tensor) -> None:
             points.append(x[margin <= 0])

@@ -25,11 +25,13 @@ from elbowroom.search.regions.base import Placed
 from elbowroom.search.regions.input_set import InputSet
 
 _FIRST, _MOST = 0.5, 1.0  # how far a face is moved, beside its extent: the first time, and ever
-_WIDER, _NARROWER = 1.5, 0.4  # the next time, after a proof or none
+_WIDER, _NARROWER = 1.5, 0.4  # the next time, at most, after a proof, and after none
+_FULL = 0.9  # of the leaves that a slab may have: what the next one is to take, if it takes as many as the last
 _BEFORE = 0.8  # how far towards a counterexample
 _LOOKS = 4  # at a slab, each time a thinner one, in one turn
 _LEAST_SHARE = 0.25  # of a feature's half-width: what a face of less extent is moved by
-_SLAB, _LARGEST_SLAB = 0.15, 600  # of the leaves that there may be, and so many at most: for a slab
+_SLAB, _LARGEST_SLABS = 0.2, (600, 2400)  # of the leaves that there may be, and so many at most: for a slab
+_AGAIN = 0.2  # how far faces are moved whose slabs may have more leaves then, beside their extents
 _FEWEST = 8  # leaves of a slab, at least
 _HAIR = 1e-5  # of the width: what lies as near as that to a box is in it
 _NEAREST = 16  # counterexamples of a slab that are remembered
@@ -50,16 +52,17 @@ class Proved:
 @dataclass
 class Spending:
     """What may be spent. `leaves`: of one tree; `work`: leaves that are bounded in all, per input; `deadline`: when it
-    ends. `spent`: leaves so far, `b`."""
+    ends. `spent`: leaves so far, `b`; `slab`: leaves of a slab, at most."""
 
     leaves: int
     work: int
     deadline: float
     memory: int | None
     spent: Tensor
+    slab: int = _LARGEST_SLABS[0]
 
     def limits(self, slab: bool = False, time_share: float = 0.3) -> Limits:
-        leaves = max(min(_FEWEST, self.leaves), min(_LARGEST_SLAB, int(_SLAB * self.leaves))) if slab else self.leaves
+        leaves = max(min(_FEWEST, self.leaves), min(self.slab, int(_SLAB * self.leaves))) if slab else self.leaves
         seconds = max(0.0, time_share * (self.deadline - time.monotonic()))
         return Limits(leaves=leaves, seconds=seconds, sharpened_halves=SHARPENED_HALVES, memory=self.memory)
 
@@ -92,12 +95,20 @@ class Faces:
         self.pairs = self.found.theta.shape[1] == n
 
     def grow(self) -> None:
-        """Moves faces in turns until all have come to their end."""
+        """Moves faces in turns until all have come to their end; then those again of which a thin slab was neither
+        proved nor broken, by slabs of more leaves. (Thin ones take hardly fewer than others: what is hard to prove is
+        near another face.)"""
         theta = self.found.theta
-        step = torch.where(self.placed.caps > 0, _FIRST, 0.0).to(theta)
-        turns = torch.zeros_like(step)
         self.whole = torch.ones(len(theta), dtype=torch.bool, device=theta.device)  # of those, all groups have trees
         self._prove_every_group()
+        self.open = self.placed.caps > 0
+        for self.spending.slab, first in zip(_LARGEST_SLABS, (_FIRST, _AGAIN)):
+            self._take_turns(torch.where(self.open, first, 0.0).to(theta))
+
+    def _take_turns(self, step: Tensor) -> None:
+        """Moves faces by these shares of their extents, `b x d`, none where that is 0, then by more or less."""
+        turns = torch.zeros_like(step)
+        self.open = torch.zeros_like(self.open)
         while True:
             index = (self.spending.left() & self.whole & (step > 0).any(1)).nonzero().squeeze(1)
             if not len(index):
@@ -148,13 +159,16 @@ class Faces:
             if not len(some):
                 break
             clean[some] = ~self._broken(index[some], face[some], goal[some], look)
-        proved = torch.zeros_like(going)
+        proved, used = torch.zeros_like(going), torch.ones_like(goal)
         some = (going & clean & (goal > at)).nonzero().squeeze(1)
         if len(some):
-            proved[some] = self._prove(index[some], face[some], goal[some])
+            proved[some], used[some] = self._prove(index[some], face[some], goal[some])
         taken = (goal - at) / extent
-        after = torch.where(proved, (_WIDER * torch.maximum(taken, 0.5 * step)).clamp_max(_MOST), _NARROWER * taken)
-        thin = ~proved & clean & (goal - at <= 1.01 * self.near * width)
+        wider = (_FULL / used).clamp_max(_WIDER)
+        after = torch.where(proved, (wider * torch.maximum(taken, 0.5 * step)).clamp_max(_MOST), _NARROWER * taken)
+        patient = self.spending.slab > _LARGEST_SLABS[0]
+        thin = ~proved & clean & ((goal - at <= 1.01 * self.near * width) | patient)
+        self.open[index, face] = going & thin
         after = torch.maximum(after, 1.001 * self.near * width / extent)  # the last slab is that thin, no thinner
         return torch.where(going & ~thin & ~(proved & (goal >= cap)), after, 0.0)
 
@@ -231,13 +245,16 @@ class Faces:
 
     # --- proofs
 
-    def _prove(self, index: Tensor, face: Tensor, goal: Tensor) -> Tensor:
-        """Which boxes were proved with a face moved, `m`; they are so now."""
+    def _prove(self, index: Tensor, face: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
+        """Which boxes were proved with a face moved, `m`; they are so now. And how many of the leaves that a slab may
+        have its longest tree took, `m`, as a share."""
         owner, high, lower, upper = self._slabs(index, face, goal)
         shape = (-1, *self.placed.shape)
         sets, spec = InputSet.box(lower.reshape(shape), upper.reshape(shape)), self.spec.part(index[owner])
-        out = prove(self.net, sets, spec, self.spending.limits(slab=True), every=True)
+        limits = self.spending.limits(slab=True)
+        out = prove(self.net, sets, spec, limits, every=True)
         self.spending.note(index[owner], out)
+        used = torch.zeros_like(goal).scatter_reduce(0, owner, out.leaves.amax(1).to(goal) / limits.leaves, "amax")
         held = torch.ones_like(goal, dtype=torch.bool)
         held[owner[~out.proved.all(1)]] = False
         met = [s for s, point in enumerate(out.points) if point is not None]
@@ -254,7 +271,7 @@ class Faces:
                 else:
                     trees = beside(j, float(upper[s, j]), out.trees[s], trees)
             held[k] = self._accept(i, theta[k], trees)
-        return held
+        return held, used
 
     def _accept(self, i: int, theta: Tensor, trees: dict[int, Tree]) -> bool:
         """Whether a box with its proof stands now for input i: if need be proved anew, by shorter trees."""
