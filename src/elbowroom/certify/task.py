@@ -145,7 +145,7 @@ class Task:
         margins = part.spec.margins(part.outputs) - self.search.delta
         spec = dataclasses.replace(part.spec, offset=part.spec.offset - self.search.delta)
         search = Freeing(
-            self.search.net.cast(self.dtype, device), self.search.evaluate, spec.cast(self.dtype, device), part.x,
+            self.search.cast(self.dtype, device), self.search.evaluate, spec.cast(self.dtype, device), part.x,
             part.space.lowest, part.space.highest, part.space.free, margins.to(self.dtype),
         )  # fmt: skip
         fits = Short(self.proof_bytes)
@@ -225,7 +225,7 @@ class Task:
             placed = self.search.place(part, found.cap, dtype)
             theta = torch.minimum(found.theta.to(dtype), placed.caps)
             spec = dataclasses.replace(part.spec, offset=part.spec.offset - self.search.delta)
-            net = self.search.net.cast(dtype, inputs.x.device)
+            net = self.search.cast(dtype, inputs.x.device)
             spec, fits = spec.cast(dtype, inputs.x.device), Short(self.proof_bytes)
             with doing("larger regions, cut into parts"):
                 larger = enlarge(net, placed, theta, spec, effort, fits, self.search.region.one_radius, objective)

@@ -91,7 +91,15 @@ class Search:
     scale: Tensor | None = None
     smallest: bool = False
     passes: Kept = field(default_factory=Kept, repr=False)
+    _casts: dict[tuple[torch.dtype, torch.device], Network] = field(default_factory=dict, repr=False)
     volume: Volume = field(default_factory=Volume, repr=False)  # one for all batches: its steps are recorded, too
+
+    def cast(self, dtype: torch.dtype, device: torch.device) -> Network:
+        """The network in the type and on the device to compute with; found once, since to do so looks at every
+        parameter. (The proof finds its own.)"""
+        if (dtype, device) not in self._casts:
+            self._casts[dtype, device] = self.net.cast(dtype, device)
+        return self._casts[dtype, device]
 
     def place(self, inputs: Inputs, cap: Tensor, dtype: torch.dtype) -> Placed:
         """The shape around the inputs, with these caps, `b x n`."""
@@ -124,7 +132,7 @@ class Search:
     def _margins(self, inputs: Inputs, dtype: torch.dtype) -> Margins:
         """How margins of regions around the inputs are computed in `dtype`, less delta."""
         device = inputs.points.device
-        net, spec = self.net.cast(dtype, device), inputs.spec.cast(dtype, device)
+        net, spec = self.cast(dtype, device), inputs.spec.cast(dtype, device)
         if not isinstance(self.evaluate, OwnBounds):
             return Evaluated(net, self.evaluate, spec, inputs.rows, self.delta)
         return OwnEvaluated(net, self.evaluate, spec, inputs.rows, self.delta, self.passes)
@@ -196,7 +204,7 @@ class Search:
     def _linear(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """The least margins, `b`, and the sizes of their derivatives by the inputs, `b x n`."""
         points = inputs.points.clone().requires_grad_()
-        outputs = self.net.cast(torch.float64, points.device).values(points)[-1]
+        outputs = self.cast(torch.float64, points.device).values(points)[-1]
         least = inputs.spec.margins(outputs).amin(1)
         if not least.requires_grad:  # nothing depends on the input
             return least, torch.zeros_like(inputs.x)
@@ -208,7 +216,7 @@ class Search:
         values are so large that on a region they may be infinite."""
         spec, exact = inputs.spec, inputs.spec.margins(inputs.outputs)
         device = inputs.points.device
-        values = self.net.cast(dtype, device).values(inputs.points.to(dtype))
+        values = self.cast(dtype, device).values(inputs.points.to(dtype))
         seen = spec.cast(dtype, device).margins(values[-1]).double()
         added = (spec.rows.abs() @ inputs.outputs.abs()[..., None]).squeeze(-1) + spec.offset.abs()
         error = 8 * (seen - exact).abs() + _ROUNDINGS * spec.reduce(added)

@@ -55,7 +55,7 @@ def grow(search: Search, inputs: Inputs, theta: Tensor, cap: Tensor, dtype: torc
 class _Growing:
     def __init__(self, search: Search, inputs: Inputs, placed: Placed, dtype: torch.dtype) -> None:
         self.search, self.placed, self.space = search, placed, inputs.space
-        self.net = search.net.cast(dtype, inputs.x.device)
+        self.net = search.cast(dtype, inputs.x.device)
         self.spec = inputs.spec.cast(dtype, inputs.x.device)
         assert self.space.categories is not None
         sizes = torch.tensor([len(one.codes) for one, _ in self.space.categories])

@@ -19,6 +19,7 @@ from torch import Tensor
 from elbowroom.network.operations import Shape
 
 _TABLE = 1 << 18  # positions under the windows of all places of an image: from where on they are not kept
+_PRODUCTS = 64  # in the time of which a CPU copies a number
 _LARGE_IMAGE, _MANY_CHANNELS = 49, 32  # places and channels, from where on convolutions take images as they are
 
 
@@ -203,6 +204,12 @@ def _copied(matrix: Tensor, index: Tensor | None, columns: Tensor | None) -> Ten
     return found.mul_((columns >= 0).to(found.dtype)[:, None])  # in half of the time of `where`
 
 
+def are_few(c: Columns, size: int) -> bool:
+    """Whether there are so few rows over entries of a node of this size that a product with its whole matrix takes less
+    time than copying the part of it that each input has to do with. (On a GPU a kernel copies it, fast.)"""
+    return not c.a.is_cuda and c.a.shape[1] * size <= _PRODUCTS * c.a.shape[2]
+
+
 def whole(c: Coefficients, shape: Shape) -> Tensor:
     """Coefficients over all of a node of this shape."""
     if isinstance(c, Tensor):
@@ -314,7 +321,7 @@ def _each(lead: Sequence[int], size: int, device: torch.device) -> Tensor:
 
 
 __all__ = [
-    "Coefficients", "Columns", "Geometry", "Patch", "Places", "channels_last", "cleaned", "collected", "columns_of",
-    "cut", "dotted", "embedded", "images_of", "laid_out", "like", "numbers", "own_windows", "part_of", "total", "whole",
-    "wide", "windows",
+    "Coefficients", "Columns", "Geometry", "Patch", "Places", "are_few", "channels_last", "cleaned", "collected",
+    "columns_of", "cut", "dotted", "embedded", "images_of", "laid_out", "like", "numbers", "own_windows", "part_of",
+    "total", "whole", "wide", "windows",
 ]  # fmt: skip

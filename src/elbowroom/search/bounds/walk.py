@@ -19,6 +19,7 @@ from elbowroom.search.bounds.coefficients import (
     Geometry,
     Patch,
     Places,
+    are_few,
     cleaned,
     columns_of,
     embedded,
@@ -37,7 +38,6 @@ from elbowroom.search.bounds.wide import Entry, Through
 from elbowroom.search.regions.input_set import InputSet
 
 Plan = dict[int, Geometry | None]  # per node: the windows of rows over it; None: rows are over all of it
-_PRODUCTS = 64  # in the time of which a CPU copies a number
 _NEARLY_ALL = 0.7  # of the places of a node: windows so large bring nothing
 
 
@@ -107,7 +107,7 @@ class Steps:
             a = numbers(c)
             if columns is not None and len(a) != len(columns):
                 columns = None
-            if isinstance(c, Columns) and _are_few(c, len(weight)):
+            if isinstance(c, Columns) and are_few(c, len(weight)):
                 a = _kept(whole(c, node.shape) @ weight, columns)
             else:
                 a = a @ self.matrix(i, weight, index, columns)
@@ -286,7 +286,7 @@ class Walk(Steps):
         weight = row.matrix(node.op)
         if weight is not None and len(node.shape) == 1:
             below, index = g[node.inputs[0]], self._columns_above(i)
-            if isinstance(below, Columns) and _are_few(below, weight.shape[1]):
+            if isinstance(below, Columns) and are_few(below, weight.shape[1]):
                 found = _kept(whole(below, shapes[0]) @ weight.mT, index)
                 return found if index is None else Columns(found, index)
             columns = below.index if isinstance(below, Columns) else None
@@ -347,12 +347,6 @@ def relaxations(
 def _reads_slowly(a: Tensor) -> bool:
     """Whether rows take as long to read as to make."""
     return a.is_cuda or a.dtype == torch.float16
-
-
-def _are_few(c: Columns, size: int) -> bool:
-    """Whether there are so few rows over entries of a node of this size that a product with its whole matrix takes less
-    time than copying the part of it that each input has to do with. (On a GPU a kernel copies it, fast.)"""
-    return not c.a.is_cuda and c.a.shape[1] * size <= _PRODUCTS * c.a.shape[2]
 
 
 def _kept(a: Tensor, index: Tensor | None) -> Tensor:
