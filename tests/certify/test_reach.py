@@ -165,11 +165,31 @@ def test_a_point_that_cannot_be_proved_leaves_its_place_to_the_nearest_that_can(
         v, found = given[-1]
         v[:], found[:] = 0.0, 1.0  # the input itself, which is no counterexample
 
-    monkeypatch.setattr(sys.modules["elbowroom.certify.reach"], "_look_into_slabs", nowhere)
+    monkeypatch.setattr(sys.modules["elbowroom.certify.reach"]._Slabs, "inside", nowhere)
     certs = certify(net, x, domain=ENDS)
     for name in ("seen_lower", "seen_upper"):
         before, after = getattr(plain, name), getattr(certs, name)
         assert torch.equal(before.isfinite(), after.isfinite()) and bool(after.isfinite().any())
+
+
+def test_what_a_search_met_says_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = network(0), points(0, 2)
+    reach = sys.modules["elbowroom.certify.reach"]
+
+    def nothing(frame: Any, *_: Any) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(frame.x), torch.full_like(frame.x[:, 0], torch.inf)
+
+    monkeypatch.setattr(reach, "nearest_broken", nothing)
+    monkeypatch.setattr(reach, "_SLABS", ())
+    options: dict[str, Any] = {"domain": ENDS, "region": er.Box(asymmetric=True)}
+    plain, certs = certify(net, x, **options), certify(net, x, effort="medium", **options)
+    for name, end, sign in (("seen_lower", certs.lower, -1), ("seen_upper", certs.upper, 1)):
+        assert getattr(plain, name).isinf().all()
+        seen = getattr(certs, name)
+        gap = sign * (seen - end) / (certs.upper - certs.lower)
+        assert int(seen.isfinite().sum()) >= 3
+        assert bool((gap[seen.isfinite()] > 0).all()) and bool((gap[seen.isfinite()] < 0.01).all())
+    assert er.check(certs).passed.all()
 
 
 def test_inputs_without_a_certificate_have_nothing_seen() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,14 +25,18 @@ MOST_FACES = 64  # features that move, at most, for each face to be looked at by
 _AT_ONCE = 1024  # faces
 _STARTS_PER_FACE = 3
 _FEW, _SLABS = 16, (1.0, 0.3, 0.1, 0.05, 0.02)  # features few enough for points at random in slabs; how thin they are
+_HAIR = 1e-5  # of the width: what lies as near as that to the range of a feature is taken to be in it
+_NEAREST = 8  # known points beyond a face
+_FARTHER = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # of the width: how far beyond them
 _ROUNDED = 1 + 2.0**-28  # what a scale is raised by, so that its region holds the point beyond rounding
 # By how much a point is moved outwards until rounding leaves no doubt about its margin.
 OUTWARDS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2)
 
 
-def reaches(net: Network, inputs: Inputs, region: Stated) -> dict[str, Tensor]:
+def reaches(net: Network, inputs: Inputs, region: Stated, known: Sequence[Tensor]) -> dict[str, Tensor]:
     """Columns of certificates about what lies beyond their regions, see `Certificates`: `reach`, `seen`, and, of boxes,
-    `seen_lower` and `seen_upper`. Regions are certified; features are flat."""
+    `seen_lower` and `seen_upper`. Regions are certified; features are flat. `known`: of each input, points, `m x n`,
+    that are likely next to a counterexample."""
     x, space = inputs.x, inputs.space
     frame = Frame.around(region, x, space.lowest, space.highest)
     hunt = Quarry(net, inputs.spec)
@@ -52,7 +58,7 @@ def reaches(net: Network, inputs: Inputs, region: Stated) -> dict[str, Tensor]:
         seen[index[good]], reach[index[good]] = point[good], scale[good]
     columns = {"reach": reach, "seen": seen}
     if region.lower is not None and region.upper is not None:
-        faces = _faces(hunt, inputs, region.lower, region.upper)
+        faces = _faces(hunt, inputs, region.lower, region.upper, known)
         columns["seen_lower"], columns["seen_upper"] = _with_points(faces, seen, region.lower, region.upper)
     return columns
 
@@ -79,7 +85,9 @@ class Quarry:
         return broken_on(box, spec.rows, spec.offset, spec.group, strict)
 
 
-def _faces(hunt: Quarry, inputs: Inputs, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+def _faces(
+    hunt: Quarry, inputs: Inputs, lower: Tensor, upper: Tensor, known: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
     """The value of each feature nearest to its range, below and above, at which a counterexample was found while the
     others stay in theirs, `b x n` each; infinite where none was found, or too many features move."""
     seen = torch.full_like(lower, -torch.inf), torch.full_like(upper, torch.inf)
@@ -89,7 +97,7 @@ def _faces(hunt: Quarry, inputs: Inputs, lower: Tensor, upper: Tensor) -> tuple[
     ):  # fmt: skip
         faces = ((upper > lower) & room & few).nonzero()
         for part in faces.split(_AT_ONCE):
-            values = _beyond(hunt, inputs, lower, upper, part[:, 0], part[:, 1], above)
+            values = _beyond(hunt, inputs, lower, upper, part[:, 0], part[:, 1], above, known)
             ends[part[:, 0], part[:, 1]] = values
     return seen
 
@@ -105,8 +113,9 @@ def _with_points(faces: tuple[Tensor, Tensor], seen: Tensor, lower: Tensor, uppe
 
 
 def _beyond(
-    hunt: Quarry, inputs: Inputs, lower: Tensor, upper: Tensor, which: Tensor, feature: Tensor, above: bool
-) -> Tensor:
+    hunt: Quarry, inputs: Inputs, lower: Tensor, upper: Tensor, which: Tensor, feature: Tensor, above: bool,
+    known: Sequence[Tensor],
+) -> Tensor:  # fmt: skip
     """The nearest values beyond faces, `m`, each of a feature, `m`, of an input, `m`: all below, or all above."""
     low, high, lowest, highest = (t[which] for t in (lower, upper, inputs.space.lowest, inputs.space.highest))
     frame = Frame.beyond(low, high, inputs.x[which], feature, lowest, highest, above)
@@ -115,11 +124,11 @@ def _beyond(
         return hunt.margins(points, which[index])
 
     candidates = [nearest_broken(frame, margins, _STARTS_PER_FACE)]
-    if low.shape[1] <= _FEW:
-        for seed, share in enumerate(_SLABS):
-            v, found = (t.clone() for t in candidates[-1])
-            _look_into_slabs(hunt, frame, which, feature, (low, high), share, above, (v, found), seed)
-            candidates.append((v, found))
+    slabs = _Slabs(hunt, frame, which, feature, low, high, above)
+    for look in (partial(slabs.met, known), *(partial(slabs.inside, *one) for one in enumerate(slabs.shares))):
+        v, found = (t.clone() for t in candidates[-1])
+        look((v, found))
+        candidates.append((v, found))
     values = torch.full_like(candidates[0][1], torch.inf if above else -torch.inf)
     least, most = torch.where(frame.scaled, lowest, low), torch.where(frame.scaled, highest, high)
     # The nearest first; one that is not proved leaves the place to those found before it.
@@ -135,29 +144,70 @@ def _beyond(
     return values
 
 
-def _look_into_slabs(
-    hunt: Quarry, frame: Frame, which: Tensor, feature: Tensor, box: tuple[Tensor, Tensor], share: float, above: bool,
-    best: tuple[Tensor, Tensor], seed: int,
-) -> None:  # fmt: skip
-    """Looks for counterexamples in slabs beyond faces, as thin as a share of the width, and puts those that are nearer
-    in place of the `best`: coordinates, `m x n`, and gauges, `m`. There may be narrow wedges that no slope from the
-    input leads to."""
-    points, at = Points(hunt.net.cast(torch.float64, frame.x.device), hunt.spec), feature[:, None]
-    (low, high), ends = box, torch.where(frame.scaled, frame.high if above else frame.low, 0.0)
-    start = (high if above else low).gather(1, at)
-    far = start + (share if above else -share) * (high - low).gather(1, at)
-    last = frame.points(ends).gather(1, at)  # of the domain
-    far = torch.minimum(far, last) if above else torch.maximum(far, last)
-    below, beyond = (start, far) if above else (far, start)
-    found, of = points.inside(which, low.scatter(1, at, below), high.scatter(1, at, beyond), seed)
-    if not len(found):
-        return
-    found = points.pulled(found, which[of], found.scatter(1, at[of], start[of]))
-    v = frame.take(of).coordinates(found)
-    gauge = frame.take(of).gauge(v)
-    for k in gauge.argsort(descending=True).tolist():  # the nearest last
-        if gauge[k] < best[1][of[k]]:
-            best[0][of[k]], best[1][of[k]] = v[k], gauge[k]
+class _Slabs:
+    """What lies right beyond faces, each of a `feature`, `m`, of the input `which`, `m`: below boxes, or `above`."""
+
+    def __init__(
+        self, hunt: Quarry, frame: Frame, which: Tensor, feature: Tensor, low: Tensor, high: Tensor, above: bool
+    ) -> None:
+        self.frame, self.which, self.at = frame, which, feature[:, None]
+        self.low, self.high, self.sign = low, high, 1.0 if above else -1.0
+        self.points = Points(hunt.net.cast(torch.float64, frame.x.device), hunt.spec)
+        self.start = (high if above else low).gather(1, self.at)
+        ends = torch.where(frame.scaled, frame.high if above else frame.low, 0.0)
+        self.last = frame.points(ends).gather(1, self.at)  # of the domain
+        self.shares = _SLABS if low.shape[1] <= _FEW else ()
+
+    def _far(self, share: float) -> Tensor:
+        """Where slabs end that are as thin as a share of the width, `m x 1`."""
+        far = self.start + self.sign * share * (self.high - self.low).gather(1, self.at)
+        return torch.minimum(far, self.last) if self.sign > 0 else torch.maximum(far, self.last)
+
+    def inside(self, seed: int, share: float, best: tuple[Tensor, Tensor]) -> None:
+        """Looks for counterexamples in slabs as thin as a share of the width, and puts those that are nearer in place
+        of the `best`: coordinates, `m x n`, and gauges, `m`. There may be narrow wedges that no slope from the input
+        leads to."""
+        ends = self.start, self._far(share)
+        below, beyond = ends if self.sign > 0 else ends[::-1]
+        lower, upper = self.low.scatter(1, self.at, below), self.high.scatter(1, self.at, beyond)
+        self._take(*self.points.inside(self.which, lower, upper, seed), best)
+
+    def met(self, known: Sequence[Tensor], best: tuple[Tensor, Tensor]) -> None:
+        """The same with what lies beyond `known` points, of each input: some were met by proofs that failed, where no
+        attack led to. A search that rounds more coarsely may be a trifle wrong about them."""
+        found, of = [self.low[:0]], [self.which[:0]]
+        for k, (i, at) in enumerate(zip(self.which.tolist(), self.at[:, 0].tolist())):
+            points, hair = known[i], _HAIR * (self.high[k] - self.low[k])
+            outside = (points < self.low[k] - hair) | (points > self.high[k] + hair)
+            outside[:, at] = (points[:, at] - self.start[k]) * self.sign <= 0
+            points = points[~outside.any(1)]
+            points = points[((points[:, at] - self.start[k]) * self.sign).argsort()[:_NEAREST]]
+            own = torch.clamp(points, self.low[k], self.high[k])
+            own[:, at] = points[:, at]
+            found.append(own)
+            of.append(torch.full_like(self.which[:1], k).expand(len(own)))
+        points, at = torch.cat(found), torch.cat(of)
+        if not len(points):
+            return
+        value, last = points.gather(1, self.at[at]), self.last[at]
+        for outwards in _FARTHER:
+            there = value + self.sign * outwards * (self.high - self.low)[at].gather(1, self.at[at])
+            there = torch.minimum(there, last) if self.sign > 0 else torch.maximum(there, last)
+            moved = points.scatter(1, self.at[at], there)
+            with torch.no_grad():
+                broken = self.points.margins(moved, self.which[at]) <= 0
+            self._take(moved[broken], at[broken], best)
+
+    def _take(self, found: Tensor, of: Tensor, best: tuple[Tensor, Tensor]) -> None:
+        """Pulls counterexamples, `p x n`, beyond the faces `of`, `p`, towards these, and keeps the nearest."""
+        if not len(found):
+            return
+        found = self.points.pulled(found, self.which[of], found.scatter(1, self.at[of], self.start[of]))
+        v = self.frame.take(of).coordinates(found)
+        gauge = self.frame.take(of).gauge(v)
+        for k in gauge.argsort(descending=True).tolist():  # the nearest last
+            if gauge[k] < best[1][of[k]]:
+                best[0][of[k]], best[1][of[k]] = v[k], gauge[k]
 
 
 __all__ = ["MOST_FACES", "OUTWARDS", "Quarry", "reaches"]

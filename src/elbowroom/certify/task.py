@@ -116,8 +116,9 @@ class Task:
         if inputs.space.categories is not None:
             with doing("sets of levels"):
                 inputs = self._grow_sets(inputs, passed, result, work)
+        met: dict[int, Tensor] = {}
         if self.effort is not None and not self.free:
-            self._enlarge(inputs, passed, result, self.effort)
+            met = self._enlarge(inputs, passed, result, self.effort)
         if inputs.space.decimals is not None and self.search.region.stated_by_corners and not self.free:
             coarse, both = coarse_ones(inputs.space.decimals, inputs.x, result["lower"], result["upper"])
             some = dataclasses.replace(inputs, space=dataclasses.replace(inputs.space, decimals=coarse))
@@ -134,7 +135,7 @@ class Task:
         result.update(gradient_rows=work.rows)
         if self.reach:
             with doing("counterexamples beyond regions"):
-                self._look_beyond(inputs, passed.nonzero().squeeze(1), result)
+                self._look_beyond(inputs, passed.nonzero().squeeze(1), result, met)
         return result
 
     def _free(self, inputs: Inputs, todo: Tensor, passed: Tensor, result: dict[str, Any]) -> None:
@@ -212,8 +213,10 @@ class Task:
         down, up = ((result["eps"][rows] + side * shift).clamp_min(0) for side in (-1, 1))
         return self.search.around(part, shape.theta(down, up), result["uniform"][rows])
 
-    def _enlarge(self, inputs: Inputs, passed: Tensor, result: dict[str, Any], effort: Effort) -> None:
-        """Replaces certified regions, those that `passed`, `b`, by larger ones, where such are found and proved."""
+    def _enlarge(self, inputs: Inputs, passed: Tensor, result: dict[str, Any], effort: Effort) -> dict[int, Tensor]:
+        """Replaces certified regions, those that `passed`, `b`, by larger ones, where such are found and proved; what
+        the search takes for counterexamples, `m x n`, by the inputs' numbers."""
+        met: dict[int, Tensor] = {}
         good, objective = passed.nonzero().squeeze(1), self.search.objective(inputs)
         blurred = self.search.is_blurred(inputs.take(good), torch.float32) | (self.dtype == torch.float64)
         for dtype, some in ((torch.float32, good[~blurred]), (torch.float64, good[blurred])):
@@ -235,9 +238,12 @@ class Task:
             columns.pop("factor")
             columns["trees"] = [as_words(pack(own)) for own in trees]
             keep_better(result, passed, inputs, some, columns, objective)
+            met.update(zip(some.tolist(), (points.double() for points in larger.known)))
+        return met
 
-    def _look_beyond(self, inputs: Inputs, good: Tensor, result: dict[str, Any]) -> None:
-        """Writes how much larger the certified regions, those of the inputs `good`, could be at most."""
+    def _look_beyond(self, inputs: Inputs, good: Tensor, result: dict[str, Any], met: dict[int, Tensor]) -> None:
+        """Writes how much larger the certified regions, those of the inputs `good`, could be at most. `met`: see
+        `_enlarge`."""
         if not len(good):
             return
         shape = self.search.region
@@ -250,7 +256,8 @@ class Task:
         else:
             basis = None if shape.basis is None else shape.basis.double().to(inputs.x.device)
             region = Stated(center=result["center"][good], radius=result["eps"][good], p=shape.p, basis=basis)
-        for name, value in reaches(self.search.net, inputs.take(good), region).items():
+        known = [met.get(k, inputs.x[:0]) for k in good.tolist()]
+        for name, value in reaches(self.search.net, inputs.take(good), region, known).items():
             result[name][good] = value
 
     def _attempt(self, inputs: Inputs, dtype: torch.dtype, work: Work) -> tuple[dict[str, Any], Tensor]:

@@ -175,6 +175,7 @@ class _Enlarging:
         if self.very_few:
             Starts(faces).run()
         faces.grow()
+        self.found.known = faces.known
 
     # --- many features
 

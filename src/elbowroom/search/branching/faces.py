@@ -43,10 +43,12 @@ Fits = Callable[[dict[int, Tree]], bool]
 
 @dataclass
 class Proved:
-    """Boxes, `b x d`, and their proofs: per input, by group."""
+    """Boxes, `b x d`, and their proofs: per input, by group. `known`: per input, what the search takes for
+    counterexamples, `m x n`; empty where none were looked for."""
 
     theta: Tensor
     trees: list[dict[int, Tree]]
+    known: list[Tensor] = field(default_factory=list)
 
 
 @dataclass
