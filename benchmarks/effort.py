@@ -1,6 +1,6 @@
 """What effort buys: regions by branch and bound beside those of plain bounds, with what their proofs take.
 
-    python benchmarks/effort.py [ROW ...] [--efforts medium,high | --times 3,10,30,100] [--inputs 10] [--reach]
+    python benchmarks/effort.py [ROW ...] [--efforts medium,high | --times 3,10,30,100] [--inputs 10] [--skip 0] [--reach]
         [--regions box,asymmetric] [--device cuda] [--shared DIR] [--json FILE]
 
 A ROW is a network: m100, m100pgd, 3x300, 3x300pgd (trained here: 10 epochs, seed 0, the latter against PGD of 0.1),
@@ -152,6 +152,7 @@ def main() -> None:
     parser.add_argument("--times", type=lambda text: [float(one) for one in text.split(",")])
     parser.add_argument("--regions", help="box, asymmetric; by default the first, and both where it is quick")
     parser.add_argument("--inputs", type=int, default=10)
+    parser.add_argument("--skip", type=int, default=0, help="inputs that are left out before these")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shared", type=Path, default=SHARED)
     parser.add_argument("--reach", action="store_true", help="look for counterexamples, too: another search each")
@@ -159,11 +160,11 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     found = []
-    for name, make, options, both in Rows(given.device, given.shared, given.inputs).all():
+    for name, make, options, both in Rows(given.device, given.shared, given.skip + given.inputs).all():
         if given.rows and name not in given.rows:
             continue
         net, x = make()
-        x = x[: given.inputs]
+        x = x[given.skip : given.skip + given.inputs]
         asked = [REGIONS[name] for name in given.regions.split(",")] if given.regions else []
         for region in asked or list(REGIONS.values())[: 1 + both]:
             for effort in given.times or given.efforts.split(","):
