@@ -1,7 +1,7 @@
 """What effort buys: regions by branch and bound beside those of plain bounds, with what their proofs take.
 
-    python benchmarks/effort.py [ROW ...] [--efforts medium,high | --times 3,10,30,100] [--inputs 10] [--skip 0] [--reach]
-        [--regions box,asymmetric] [--device cuda] [--shared DIR] [--json FILE]
+    python benchmarks/effort.py [ROW ...] [--efforts medium,high | --times 3,10,30,100] [--inputs 10] [--skip 0]
+        [--reach] [--regions box,asymmetric] [--device cuda] [--shared DIR] [--json FILE]
 
 A ROW is a network: m100, m100pgd, 3x300, 3x300pgd (trained here: 10 epochs, seed 0, the latter against PGD of 0.1),
 mnist-net_256x2, cifar_base_kw, cifar_deep_kw, resnet_2b, Convnet_maxpool, ffnnSIGMOID__Point_6x200, tansig_200_50_onnx,

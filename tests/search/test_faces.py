@@ -16,8 +16,10 @@ from elbowroom.claim.space import Space
 from elbowroom.claim.specification import Specification, label_stays
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Tree
+from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.proof.kernel.prove import prove as proof
+from elbowroom.search.branching import faces
 from elbowroom.search.branching.counterexamples import Points
 from elbowroom.search.branching.cutting import Numbers, largest_without, needed, undominated
 from elbowroom.search.branching.engine import Limits, prove
@@ -189,6 +191,36 @@ def test_points_that_break_are_found_and_pulled_to_where_they_begin_to() -> None
     pulled = points.pulled(found, owner[box], x[owner[box]])
     assert (points.margins(pulled, owner[box]) <= 0).all()
     assert (points.margins(pulled * (1 - 2**-12), owner[box]) > 0).float().mean() > 0.9
+
+
+def test_no_boxes_have_no_counterexamples_inside() -> None:
+    net = chain(1, (2, 8, 3))
+    x = torch.zeros(1, 2, dtype=torch.float64)
+    points = Points(net.cast(torch.float64), label_stays(net.decide(net(x)), 3))
+    found, box = points.inside(torch.zeros(0, dtype=torch.long), x[:0], x[:0], 0)
+    assert found.shape == (0, 2) and box.shape == (0,)
+
+
+def test_a_corner_where_another_class_than_the_nearest_wins_is_found() -> None:
+    # Of two classes, one is nearly as good everywhere and nowhere better; the other one is, in a corner.
+    weight = torch.tensor([[0.0] * 5, [1e-9] * 5, [1.0] * 5], dtype=torch.float64)
+    net = Network.chain((5,), [ops.Linear(weight, torch.tensor([0.0, -0.1, -4.99], dtype=torch.float64))])
+    points = Points(net.cast(torch.float64), label_stays(torch.tensor([0]), 3))
+    corner = torch.zeros(1, 5, dtype=torch.float64)
+    found, _ = points.inside(torch.tensor([0]), corner, corner + 1, 0)
+    assert len(found) and (found.sum(1) > 4.98).all()
+
+
+def test_slabs_that_took_too_many_leaves_may_have_more_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, draw = chain(4, (4, 16, 16, 3)), torch.Generator().manual_seed(3)
+    x = torch.rand(1, 4, generator=draw, dtype=torch.float64) - 0.5
+    areas = []
+    for slabs in ((8, 8), (8, 600)):
+        monkeypatch.setattr(faces, "_LARGEST_SLABS", slabs)
+        certs = er.certify(net, x, region=er.Box(True), domain=(-1, 1), effort="medium")
+        assert certs.upper is not None and certs.lower is not None and bool(er.check(certs, net))
+        areas.append(float((certs.upper - certs.lower).prod()))
+    assert areas[1] > 1.2 * areas[0]
 
 
 def test_what_a_proof_meets_is_remembered_where_it_begins() -> None:

@@ -9,7 +9,7 @@ by the largest magnitude the node below can have, and added to the row's `error`
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -234,9 +234,8 @@ class StrictBounds:
     def _linear(self, i: int, wanted: Tensor) -> tuple[Tensor, Tensor]:
         """Bounds of node i by carrying the rows of the identity, and of its negative, back to the input.
 
-        `wanted`: `b x size`, of which entries; infinite elsewhere. Inputs that want about as many go together, and
-        what whoever wants fewer gets of its other entries is let go: no bound depends on which others are computed
-        beside it. (Tighter ones of some entries may lead to looser ones of rows, since slopes depend on them.)
+        `wanted`: `b x size`, of which entries; infinite elsewhere. Inputs that want about as many go together; what
+        those that want fewer get of others is let go, so that no bound depends on what is computed beside it.
         """
         node, batch = self.net.nodes[i], len(self.lower[0])
         below, above = self.lower[0].new_full((2, batch, node.size), -torch.inf)
@@ -252,27 +251,21 @@ class StrictBounds:
                 found = torch.where(own.repeat(1, 2), self._unit_rows_below(i, index, chosen), -torch.inf)
                 below[chosen[:, None], index], above[chosen[:, None], index] = found.chunk(2, dim=1)
                 if (self.sharpened or self.cases) and not self._entry:
-                    self._improve(i, index, own, chosen, below, above, step)
+                    self._improve(i, index, own, chosen, (below, above), step)
             first += len(chosen)
         return below.reshape(-1, *node.shape), -above.reshape(-1, *node.shape)
 
-    def _improve(
-        self, i: int, index: Tensor, open_: Tensor, chosen: Tensor, below: Tensor, above: Tensor, step: int
-    ) -> None:
-        """Raises what is below entries `index`, `b x r`, of node i and their negatives, where they are `open_`, `b x
-        r`; `step`: rows at a time."""
+    def _improve(self, i: int, index: Tensor, open_: Tensor, chosen: Tensor, ends: Sequence[Tensor], step: int) -> None:
+        """Raises `ends`, below `open_` entries `index`, `b x r`, of node i and their negatives; `step` rows at once."""
         if i in self._only_relus:  # of an entry that is surely on one side of zero, nothing more is asked
-            open_ = open_ & (below[chosen[:, None], index] < 0) & (above[chosen[:, None], index] < 0)
-        some_open = open_.any(0)
-        index, open_ = index[:, some_open], open_[:, some_open]
-        most = max(1, step // _GRAPH.get(below.device.type, _GRAPH["cpu"]) // len(chosen))
+            open_ = open_ & (ends[0][chosen[:, None], index] < 0) & (ends[1][chosen[:, None], index] < 0)
+        index, open_ = index[:, open_.any(0)], open_[:, open_.any(0)]
+        most = max(1, step // _GRAPH.get(index.device.type, _GRAPH["cpu"]) // len(chosen))
         for some, wanted in zip(index.split(most, 1), open_.split(most, 1)) if index.shape[1] else ():
             own = OwnSlopes(self.net, (self.lower, self.upper), chosen)
-            carry = partial(self._unit_rows_below, i, some, chosen, own)
-            found = improved(own, carry, self.sharpened, self.cases)
-            for table, new in zip((below, above), found.chunk(2, dim=1)):
-                old = table[chosen[:, None], some]
-                table[chosen[:, None], some] = torch.where(wanted, torch.maximum(old, new), old)
+            found = improved(own, partial(self._unit_rows_below, i, some, chosen, own), self.sharpened, self.cases)
+            for end, new in zip(ends, torch.where(wanted.repeat(1, 2), found, -torch.inf).chunk(2, dim=1)):
+                end[chosen[:, None], some] = torch.maximum(end[chosen[:, None], some], new)
 
     def _unit_rows_below(self, i: int, index: Tensor, chosen: Tensor, own: OwnSlopes | None = None) -> Tensor:
         """Numbers below the entries `index`, `b x r`, of node i, then below their negatives: `b x 2 r`."""

@@ -66,7 +66,7 @@ class Points:
         which = torch.arange(count, device=owner.device)[:, None]
         every = owner[which.expand(-1, samples)].flatten()
         with torch.no_grad():
-            margins = self.of_groups(x.flatten(0, 1), every).reshape(count, samples, -1)
+            margins = self.of_groups(x.flatten(0, 1), every).unflatten(0, (count, samples))
         broken = margins.amin(2) <= 0
         points, boxes = [x[broken]], [which.expand(-1, samples)[broken]]
         # Each group has its own valleys: what is lowest of one may lead to nothing of another.
