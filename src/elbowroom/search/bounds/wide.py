@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from elbowroom.network.operations import Shape
-from elbowroom.search.bounds.coefficients import Coefficients, Columns, are_few, columns_of, numbers, whole
+from elbowroom.search.bounds.coefficients import Coefficients, Columns, numbers
 from elbowroom.search.bounds.front import Entrance, Nodes
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.regions.input_set import InputSet, dot
@@ -51,11 +51,6 @@ class Entry:
         weight = MAPS[type(node.op)].matrix(node.op)
         return Entry(entrance.node, weight) if weight is not None and len(node.shape) == 1 else None
 
-    def _spread(self, c: Coefficients) -> Coefficients:
-        """Over all of the operation's output where that is faster."""
-        few = isinstance(c, Columns) and are_few(c, len(self.weight))
-        return whole(c, (len(self.weight),)) if few else c
-
     def _blocks(self, c: Coefficients) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Rows over the operation's output, carried to its input: features, the matrix there, and `b x r x block`."""
         a = numbers(c)
@@ -72,7 +67,7 @@ class Entry:
     def support(self, c: Coefficients, inputs: InputSet) -> Tensor:
         """How far rows fall below their value at the centre, `b x r`."""
         radius, total = inputs.radius.flatten(1), None
-        for at, _, rows in self._blocks(self._spread(c)):
+        for at, _, rows in self._blocks(c):
             part = dot(rows.abs_(), radius[:, at])
             total = part if total is None else total.add_(part)
         assert total is not None
@@ -81,22 +76,17 @@ class Entry:
     def attained(self, c: Coefficients, inputs: InputSet) -> Coefficients:
         """The point of the box, from its centre, where rows over the operation are least, and what the operation makes
         of it: `b x r x out`, or the entries that count."""
-        spread = self._spread(c)
-        radius, total = inputs.radius.flatten(1), torch.zeros_like(numbers(spread))
-        for at, weight, rows in self._blocks(spread):
+        radius, total = inputs.radius.flatten(1), torch.zeros_like(numbers(c))
+        for at, weight, rows in self._blocks(c):
             torch.copysign(radius[:, None, at], rows, out=rows)
             total -= rows @ weight.mT
-        if not isinstance(c, Columns):
-            return total
-        return Columns(
-            torch.where(c.index[:, None] >= 0, total, 0.0) if spread is c else columns_of(total, c.index), c.index
-        )
+        return Columns(torch.where(c.index[:, None] >= 0, total, 0.0), c.index) if isinstance(c, Columns) else total
 
     def by_radius(self, weight: Tensor, c: Coefficients, shape: Shape) -> Tensor:
         """Derivatives by the radius, `b x k x *shape`, of sums of rows' bounds: those of `c`, `b x r`, weighted by
         `weight`, `b x k x r`."""
         found = weight.new_empty(*weight.shape[:2], self.weight.shape[1])
-        for at, _, rows in self._blocks(self._spread(c)):
+        for at, _, rows in self._blocks(c):
             found[:, :, at] = torch.bmm(weight, rows.abs_().neg_())
         return found.reshape(*weight.shape[:2], *shape)
 
