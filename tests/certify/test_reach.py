@@ -172,15 +172,30 @@ def test_a_point_that_cannot_be_proved_leaves_its_place_to_the_nearest_that_can(
         assert torch.equal(before.isfinite(), after.isfinite()) and bool(after.isfinite().any())
 
 
-def test_what_a_search_met_says_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    net, x = network(0), points(0, 2)
-    reach = sys.modules["elbowroom.certify.reach"]
-
+@pytest.fixture
+def no_attack(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(frame: Any, *_: Any) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(frame.x), torch.full_like(frame.x[:, 0], torch.inf)
 
+    reach = sys.modules["elbowroom.certify.reach"]
     monkeypatch.setattr(reach, "nearest_broken", nothing)
     monkeypatch.setattr(reach, "_SLABS", ())
+
+
+@pytest.mark.usefixtures("no_attack")
+def test_what_a_search_met_counts_where_features_stay_at_numbers_that_float32_lacks() -> None:
+    net = network(1, n=3)
+    x = torch.tensor([[0.3, 0.1, 0.2]], dtype=torch.float64)
+    certs = certify(net, x, domain=ENDS, region=er.Box(asymmetric=True), frozen=[1], effort=100)
+    assert certs.seen_lower is not None and certs.seen_upper is not None
+    assert int(certs.seen_lower.isfinite().sum() + certs.seen_upper.isfinite().sum()) >= 2
+    assert bool(certs.seen_lower[0, 1].isinf()) and bool(certs.seen_upper[0, 1].isinf())
+    assert er.check(certs).passed.all()
+
+
+@pytest.mark.usefixtures("no_attack")
+def test_what_a_search_met_says_where_to_look() -> None:
+    net, x = network(0), points(0, 2)
     options: dict[str, Any] = {"domain": ENDS, "region": er.Box(asymmetric=True)}
     plain, certs = certify(net, x, **options), certify(net, x, effort="medium", **options)
     for name, end, sign in (("seen_lower", certs.lower, -1), ("seen_upper", certs.upper, 1)):

@@ -25,8 +25,10 @@ MOST_FACES = 64  # features that move, at most, for each face to be looked at by
 _AT_ONCE = 1024  # faces
 _STARTS_PER_FACE = 3
 _FEW, _SLABS = 16, (1.0, 0.3, 0.1, 0.05, 0.02)  # features few enough for points at random in slabs; how thin they are
-_HAIR = 1e-5  # of the width: what lies as near as that to the range of a feature is taken to be in it
-_NEAREST = 8  # known points beyond a face
+# Of the width, and of values: what lies as near as that to the range of a feature is taken to be in it. Searches in
+# float32 round the range itself, of a feature that does not move to a point beside it.
+_HAIR, _COARSE = 1e-5, 2.0**-22
+_NEAREST = 16  # points beyond a face
 _FARTHER = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # of the width: how far beyond them
 _ROUNDED = 1 + 2.0**-28  # what a scale is raised by, so that its region holds the point beyond rounding
 # By how much a point is moved outwards until rounding leaves no doubt about its margin.
@@ -177,12 +179,13 @@ class _Slabs:
         attack led to. A search that rounds more coarsely may be a trifle wrong about them."""
         found, of = [self.low[:0]], [self.which[:0]]
         for k, (i, at) in enumerate(zip(self.which.tolist(), self.at[:, 0].tolist())):
-            points, hair = known[i], _HAIR * (self.high[k] - self.low[k])
-            outside = (points < self.low[k] - hair) | (points > self.high[k] + hair)
-            outside[:, at] = (points[:, at] - self.start[k]) * self.sign <= 0
-            points = points[~outside.any(1)]
+            points, low, high = known[i], self.low[k], self.high[k]
+            hair = torch.maximum(_HAIR * (high - low), _COARSE * torch.maximum(low.abs(), high.abs()))
+            inside = (points >= low - hair) & (points <= high + hair)
+            inside[:, at] = (points[:, at] - self.start[k]) * self.sign > 0
+            points = points[inside.all(1)]
             points = points[((points[:, at] - self.start[k]) * self.sign).argsort()[:_NEAREST]]
-            own = torch.clamp(points, self.low[k], self.high[k])
+            own = torch.clamp(points, low, high)
             own[:, at] = points[:, at]
             found.append(own)
             of.append(torch.full_like(self.which[:1], k).expand(len(own)))
@@ -202,12 +205,21 @@ class _Slabs:
         """Pulls counterexamples, `p x n`, beyond the faces `of`, `p`, towards these, and keeps the nearest."""
         if not len(found):
             return
+        away = ((found - self.start[of]) * self.sign).gather(1, self.at[of]).squeeze(1)
+        order = away.argsort(stable=True)
+        order = order[of[order].argsort(stable=True)]  # by face, the nearest first
+        sorted_ = of[order].contiguous()
+        near = order[torch.arange(len(order), device=of.device) - torch.searchsorted(sorted_, sorted_) < _NEAREST]
+        found, of = found[near], of[near]
         found = self.points.pulled(found, self.which[of], found.scatter(1, self.at[of], self.start[of]))
         v = self.frame.take(of).coordinates(found)
         gauge = self.frame.take(of).gauge(v)
-        for k in gauge.argsort(descending=True).tolist():  # the nearest last
-            if gauge[k] < best[1][of[k]]:
-                best[0][of[k]], best[1][of[k]] = v[k], gauge[k]
+        least = best[1].scatter_reduce(0, of, gauge, "amin")
+        nearest = (gauge == least[of]) & (gauge < best[1][of])
+        place = torch.where(nearest, torch.arange(len(of), device=of.device), len(of))
+        first = torch.full_like(self.which, len(of)).scatter_reduce(0, of, place, "amin")  # of several, one
+        face = (first < len(of)).nonzero().squeeze(1)
+        best[0][face], best[1][face] = v[first[face]], gauge[first[face]]
 
 
 __all__ = ["MOST_FACES", "OUTWARDS", "Quarry", "reaches"]

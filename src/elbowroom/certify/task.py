@@ -122,8 +122,8 @@ class Task:
         if inputs.space.decimals is not None and self.search.region.stated_by_corners and not self.free:
             coarse, both = coarse_ones(inputs.space.decimals, inputs.x, result["lower"], result["upper"])
             some = dataclasses.replace(inputs, space=dataclasses.replace(inputs.space, decimals=coarse))
-            self._settle(some, (passed & both).nonzero().squeeze(1), passed, result, work)
-            self._settle(inputs, passed.nonzero().squeeze(1), passed, result, work)
+            met.update(self._settle(some, (passed & both).nonzero().squeeze(1), passed, result, work))
+            met.update(self._settle(inputs, passed.nonzero().squeeze(1), passed, result, work))
         if inputs.space.categories is not None and not self.free:  # whose explanations hold them
             fill_up(inputs, passed, result, self._prove_somehow, self._passes)
         least = inputs.spec.margins(inputs.outputs).amin(1).tolist()
@@ -177,11 +177,13 @@ class Task:
         own = torch.where(passed[:, None], result["allowed"], space.allowed)
         return dataclasses.replace(inputs, space=space.allowing(own))
 
-    def _settle(self, inputs: Inputs, rows: Tensor, passed: Tensor, result: dict[str, Any], work: Work) -> None:
+    def _settle(
+        self, inputs: Inputs, rows: Tensor, passed: Tensor, result: dict[str, Any], work: Work
+    ) -> dict[int, Tensor]:
         """Replaces certified regions, those of the inputs `rows`, by others that end at values of the features of which
-        these count, and gives what is left over to the others."""
+        these count, and gives what is left over to the others. Returns what `_enlarge` does."""
         if not len(rows):
-            return
+            return {}
         part, trees = inputs.take(rows), trees_in(result, rows)
         found = self._found_again(part, rows, result)
         corners = result["lower"][rows], result["upper"][rows]
@@ -195,14 +197,15 @@ class Task:
         more = torch.zeros_like(passed).index_fill(0, rows, True) & passed & inputs.space.free.any(1)
         rows = more.nonzero().squeeze(1) if not self.search.region.one_radius else rows[:0]
         if len(rows) and self.effort is not None:
-            self._enlarge(inputs, more, result, self.effort)
-        elif len(rows):
+            return self._enlarge(inputs, more, result, self.effort)
+        if len(rows):
             part = inputs.take(rows)
             found = self.search.again(part, self._found_again(part, rows, result), self.dtype, work)
             columns = self._verdict(part, found)
             columns.pop("factor")
             columns["ended"] = [result["ended"][k] for k in rows.tolist()]
             keep_better(result, passed, inputs, rows, columns, self.search.objective(inputs))
+        return {}
 
     def _found_again(self, part: Inputs, rows: Tensor, result: dict[str, Any]) -> Found:
         """What is written for the inputs `rows`, `part` of the batch, as a search finds it."""

@@ -91,7 +91,7 @@ class Search:
     scale: Tensor | None = None
     smallest: bool = False
     passes: Kept = field(default_factory=Kept, repr=False)
-    _casts: dict[tuple[torch.dtype, torch.device], Network] = field(default_factory=dict, repr=False)
+    _casts: dict[tuple[torch.dtype, torch.device], Network] = field(default_factory=dict, repr=False, init=False)
     volume: Volume = field(default_factory=Volume, repr=False)  # one for all batches: its steps are recorded, too
 
     def cast(self, dtype: torch.dtype, device: torch.device) -> Network:

@@ -94,6 +94,8 @@ class Faces:
         n = self.placed.x.shape[1]
         self.known = self.known or [self.placed.x[:0]] * len(self.placed.x)
         self.points = Points(self.net, self.spec, self.spending.memory)
+        self.again = False  # whether faces are moved a second time, by slabs of more leaves
+        self.open = torch.zeros_like(self.found.theta, dtype=torch.bool)  # neither proved nor broken any farther
         self.pairs = self.found.theta.shape[1] == n
 
     def grow(self) -> None:
@@ -104,8 +106,12 @@ class Faces:
         self.whole = torch.ones(len(theta), dtype=torch.bool, device=theta.device)  # of those, all groups have trees
         self._prove_every_group()
         self.open = self.placed.caps > 0
+        before = 0
         for self.spending.slab, first in zip(_LARGEST_SLABS, (_FIRST, _AGAIN)):
-            self._take_turns(torch.where(self.open, first, 0.0).to(theta))
+            self.again, leaves = before > 0, self.spending.limits(slab=True).leaves
+            if leaves > before:  # else it would be the same once more
+                self._take_turns(torch.where(self.open, first, 0.0).to(theta))
+            before = leaves
 
     def _take_turns(self, step: Tensor) -> None:
         """Moves faces by these shares of their extents, `b x d`, none where that is 0, then by more or less."""
@@ -168,8 +174,7 @@ class Faces:
         taken = (goal - at) / extent
         wider = (_FULL / used).clamp_max(_WIDER)
         after = torch.where(proved, (wider * torch.maximum(taken, 0.5 * step)).clamp_max(_MOST), _NARROWER * taken)
-        patient = self.spending.slab > _LARGEST_SLABS[0]
-        thin = ~proved & clean & ((goal - at <= 1.01 * self.near * width) | patient)
+        thin = ~proved & clean & ((goal - at <= 1.01 * self.near * width) | self.again)
         self.open[index, face] = going & thin
         after = torch.maximum(after, 1.001 * self.near * width / extent)  # the last slab is that thin, no thinner
         return torch.where(going & ~thin & ~(proved & (goal >= cap)), after, 0.0)
