@@ -1,6 +1,7 @@
 """How much larger regions could be: counterexamples that are as near as a fine grid says, and real ones."""
 
 import functools
+import importlib
 import math
 import sys
 from fractions import Fraction
@@ -177,7 +178,7 @@ def no_attack(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(frame: Any, *_: Any) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(frame.x), torch.full_like(frame.x[:, 0], torch.inf)
 
-    reach = sys.modules["elbowroom.certify.reach"]
+    reach = importlib.import_module("elbowroom.certify.reach")
     monkeypatch.setattr(reach, "nearest_broken", nothing)
     monkeypatch.setattr(reach, "_SLABS", ())
 
