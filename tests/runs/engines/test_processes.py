@@ -84,14 +84,15 @@ def test_workers_that_always_die(tmp_path: Path) -> None:
     over = threading.Event()
 
     def kill() -> None:
-        while not over.wait(0.05):
+        while not over.wait(0.001):
             for child in multiprocessing.active_children():
                 child.kill()
 
     thread = threading.Thread(target=kill)
     thread.start()
     try:
-        with pytest.raises(ElbowroomError, match="3 workers ended before they were ready, the last one by the signal "
+        # Mostly before they are ready; on a busy machine some worker may get to its part before it is met.
+        with pytest.raises(ElbowroomError, match=r"3 workers( ended before they were ready)?, the last one by the signal "
                            "SIGKILL, which the system sends when memory runs out"):  # fmt: skip
             run(tmp_path, workers=2)
     finally:
