@@ -92,8 +92,8 @@ def test_workers_that_always_die(tmp_path: Path) -> None:
     thread.start()
     try:
         # Mostly before they are ready; on a busy machine some worker may get to its part before it is met.
-        with pytest.raises(ElbowroomError, match=r"3 workers( ended before they were ready)?, the last one by the signal "
-                           "SIGKILL, which the system sends when memory runs out"):  # fmt: skip
+        met = r"3 workers( ended before they were ready)?, the last one by the signal SIGKILL, which the system sends"
+        with pytest.raises(ElbowroomError, match=f"{met} when memory runs out"):
             run(tmp_path, workers=2)
     finally:
         over.set()
