@@ -14,8 +14,10 @@ import elbowroom as er
 from elbowroom.claim.specification import label_in, label_stays, linear_specification
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
+from elbowroom.search.bounds import walk
+from elbowroom.search.bounds.coefficients import are_few
 from elbowroom.search.bounds.methods import method_named
-from elbowroom.search.bounds.propagate import Propagation
+from elbowroom.search.bounds.propagate import Propagation, margins_of
 from elbowroom.search.memory import Budget
 from elbowroom.search.regions.input_set import InputSet
 from support import ACTIVATIONS, FULL, KINDS, METHODS, Builder, cases, mlp, networks, normal, random_region
@@ -224,3 +226,29 @@ def test_a_wider_jacobian_that_does_not_fit_is_computed_again() -> None:
     for other in found[1:]:
         for a, b in zip(found[0], other):
             torch.testing.assert_close(b, a, rtol=1e-9, atol=1e-12)
+
+
+def test_few_rows_through_whole_matrices_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Layers wide enough that rows are cut to active neurons, and few rows, those of the margins.
+    net = mlp(np.random.default_rng(0), [6, 150, 150, 150, 4])
+    x = torch.from_numpy(np.random.default_rng(1).standard_normal((3, 6)))
+    spec, margins = label_stays(net.decide(net(x)), 4), margins_of("adaptive")
+    found = []
+    for few in (True, False):
+        used: list[bool] = []
+
+        def told(*given: Any, few: bool = few, used: list[bool] = used) -> bool:
+            used.append(few and are_few(*given))
+            return used[-1]
+
+        monkeypatch.setattr(walk, "are_few", told)
+        radius = torch.full_like(x, 0.02).requires_grad_()
+        value = margins(net, InputSet(x, radius), spec)
+        down = sum(used)
+        gradients = [
+            torch.autograd.grad(value[:, k].sum(), radius, retain_graph=True)[0] for k in range(value.shape[1])
+        ]
+        assert not few or (down and sum(used) > 2 * down)  # on the way down, then down again and up
+        found.append((value.detach(), torch.stack(gradients)))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
