@@ -5,21 +5,26 @@ import math
 import pkgutil
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import elbowroom as er
 from elbowroom.certificates.result import name_of_norm, shape_name
-from elbowroom.claim.space import Space
+from elbowroom.claim.space import Space, space_of
+from elbowroom.claim.specification import Specification
+from elbowroom.network.graph import Network
 from elbowroom.search import regions
 from elbowroom.search.regions.ball import Ball
-from elbowroom.search.regions.base import Region
+from elbowroom.search.regions.base import Placed, Region
 from elbowroom.search.regions.box import Box, Uniform
 from elbowroom.search.regions.ellipsoid import Ellipsoid
+from elbowroom.search.regions.input_set import InputSet
 from elbowroom.search.regions.l1 import L1
 from elbowroom.search.regions.oblique import Oblique
 from elbowroom.search.regions.registry import BALL, OBLIQUE, REGIONS, region_named
+from support import mlp
 
 BASIS = torch.linalg.qr(torch.tensor([[1.0, 0.5, 0.2], [-0.3, 1.0, 0.4], [0.1, -0.6, 1.0]]).double()).Q
 SHAPES = {
@@ -136,3 +141,29 @@ def test_what_a_rotated_shape_is_of() -> None:
     for wrong in (Uniform(), region, "box"):
         with pytest.raises(er.InputError, match="inner must be a shape"):
             Oblique(BASIS, wrong)
+
+
+@pytest.mark.parametrize("region", [er.Box(), er.Box(asymmetric=True)])
+def test_derivatives_by_the_sides_of_boxes_are_those_of_autograd(region: er.Box) -> None:
+    n, rng = 6, np.random.default_rng(0)
+    x = torch.from_numpy(rng.uniform(0.1, 0.9, (3, n)))
+    placed = region.place(x, space_of(mlp(rng, [n, 3]), x, domain=(0.0, 1.0)), (n,), torch.float64)
+    sides = placed.sides(torch.minimum(placed.caps, torch.full_like(placed.caps, 0.3)))
+    assert sides.shape == (3, 2 * n)
+    by_radius, by_center = (torch.from_numpy(rng.normal(size=(4, 3, n))) for _ in range(2))
+    for center in (by_center, None):
+        found = placed.by_sides(sides, by_radius, center)
+        torch.testing.assert_close(found, Placed.by_sides(placed, sides, by_radius, center))
+
+
+def test_a_bound_of_ones_own_need_not_look_at_the_centre() -> None:
+    """A box in a domain moves its centre, by which the margins are differentiated, too."""
+    net = mlp(np.random.default_rng(0), [4, 6, 3])
+    x = torch.full((1, 4), 0.3)
+
+    def bound(net: Network, sets: InputSet, spec: Specification) -> torch.Tensor:
+        start = spec.margins(net.cast(sets.center.dtype).values(torch.full_like(sets.center, 0.3).detach())[-1])
+        return start - 100 * sets.radius.flatten(1).sum(1, keepdim=True)
+
+    certs = er.certify(net, x, bounds=bound, domain=(0, 1))
+    assert certs.certified.all() and (certs.eps > 0).all()

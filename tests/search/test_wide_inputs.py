@@ -12,7 +12,7 @@ import elbowroom as er
 from elbowroom.claim.specification import label_stays
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
-from elbowroom.search.bounds import maps, wide
+from elbowroom.search.bounds import absolute, wide
 from elbowroom.search.bounds.propagate import margins_of
 from elbowroom.search.regions import box, subproblem
 from elbowroom.search.regions.input_set import InputSet
@@ -25,8 +25,8 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Everything is wide, and blocks are small."""
     for name, value in {"_WIDE": 1, "_BLOCK": 64, "_LEAST": 5}.items():
         monkeypatch.setattr(wide, name, value)
-    monkeypatch.setattr(maps, "_LARGE", 1)
-    monkeypatch.setattr(maps, "_PART", 7)
+    monkeypatch.setattr(absolute, "_LARGE", 1)
+    monkeypatch.setattr(absolute, "_PART", 7)
     return monkeypatch
 
 

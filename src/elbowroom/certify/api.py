@@ -156,7 +156,7 @@ def certify(
     refuse_uncovered(net, deployed)  # before a long search, whose findings nobody could prove
     told = domain, frozen, importance, max_eps, room_scale
     shape, measured = measured_along(net, shape, points, given.of_table, spec, *told)
-    known = net.cast(torch.float64, points.device)
+    known = net.exact(points.device)
     settings = settings_of(known, shape, solver, bounds, margin, delta, precision, deployed, measured.shares, objective)
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
     budget = Budget.of(memory, where)
@@ -205,7 +205,7 @@ def _asked(
     net: Network, points: Tensor, space: Space, labels: Array | None, spec: Specification | None, deployed: str | None
 ) -> _Asked:
     points, space = (_as_executed(points, space), space.executable()) if deployed else (points, space)
-    outputs = _outputs(net.cast(torch.float64, points.device), points)
+    outputs = _outputs(net.exact(points.device), points)
     return _Asked(points, outputs, *what_stays(net, outputs, labels, spec), space)
 
 
@@ -215,7 +215,7 @@ def _must_be_unchanged(net: Network, known: Network, stated: str) -> None:
     nothing has changed, and another hash, which takes longer, is not needed."""
     pairs = [(a, b.op.tensors()[k]) for n, b in zip(net.nodes, known.nodes) for k, a in n.op.tensors().items()]
     copied = bool(pairs) and all(ours is not theirs for theirs, ours in pairs)
-    if copied and net.cast(torch.float64, pairs[0][1].device) is known:
+    if copied and net.exact(pairs[0][1].device) is known:
         return
     if network_hash(net) != stated:
         raise InputError("the network's parameters were changed while it was being certified; certify it again")

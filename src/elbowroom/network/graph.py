@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from elbowroom.errors import InputError, UnsupportedError
-from elbowroom.machine.torch_modes import own_modes, recordable
+from elbowroom.machine.torch_modes import own_modes
 from elbowroom.network.about import About as About
 from elbowroom.network.about import Origin as Origin
 from elbowroom.network.about import Source as Source
+from elbowroom.network.casts import cast, is_cast, widens
 from elbowroom.network.operations import Affine, Input, Operation, Reshape, Shape
 
-_PART = 1 << 15  # numbers that are compared at a time: in the cache, and by one thread
 DECISIONS = ("max", "min")
 
 
@@ -171,7 +171,7 @@ class Network:
                 raise InputError(f"{count} different names are needed, got {len(set(names))}: {str(names)[:80]}")
         if self.about.table is not None and self.about.table.entries != self.about.features:
             raise InputError("the names of the features are not those of the table's entries")
-        self._casts: dict[tuple[torch.dtype, torch.device], Network] = {}
+        self._casts: dict[tuple[torch.dtype, torch.device, tuple[int, ...]], Network] = {}
 
     @classmethod
     def chain(cls, input_shape: Sequence[int], operations: Sequence[Operation], decision: str = "max") -> Network:
@@ -239,19 +239,39 @@ class Network:
         Returns:
             The cast.
         """
-        key = (dtype, torch.device(device))
+        return self._kept(dtype, torch.device(device), ())
+
+    def exact(self, device: torch.device | str = "cpu") -> Network:
+        """The network in float64, for proofs and for the values at a point.
+
+        As `cast`, but on a CPU matrices over a very long input stay as they are stored, and belong to the network
+        itself: their numbers are exact in float64, and are widened where they are used (see `operations.Linear`).
+
+        Args:
+            device: Where the parameters are.
+
+        Returns:
+            The cast.
+        """
+        device = torch.device(device)
+        stored = (i for i, n in enumerate(self.nodes) if device.type == "cpu" and widens(n.op))
+        return self._kept(torch.float64, device, tuple(stored))
+
+    def _kept(self, dtype: torch.dtype, device: torch.device, stored: tuple[int, ...]) -> Network:
+        """`stored`: nodes whose weight stays as it is."""
+        key = dtype, device, stored
         kept = self._casts.get(key)
         with own_modes(), torch.no_grad():  # what is kept must serve callers in any mode
             same = kept is not None and len(kept.nodes) == len(self.nodes) and kept.decision == self.decision
-            if kept is None or not same or not all(map(_is_cast, kept.nodes, self.nodes)):
+            if kept is None or not same or not all(map(_same, kept.nodes, self.nodes)):
                 kept = self._casts[key] = self._cast(*key)
         return kept
 
-    def _cast(self, dtype: torch.dtype, device: torch.device) -> Network:
+    def _cast(self, dtype: torch.dtype, device: torch.device, stored: tuple[int, ...]) -> Network:
         found = object.__new__(type(self))  # what was validated stays valid
         found.__dict__.update(self.__dict__)
         found.nodes = tuple(
-            replace(n, op=n.op.map_tensors(lambda t: recordable(t.to(device=device, dtype=dtype)))) for n in self.nodes
+            replace(n, op=cast(n.op, dtype, device, weight=i not in stored)) for i, n in enumerate(self.nodes)
         )
         found.__dict__.pop("dtype", None)
         found._casts = {}
@@ -350,25 +370,6 @@ def _placed(op: Operation, inputs: tuple[int, ...], nodes: Sequence[Node], name:
     return Node(op, inputs, shape, name)
 
 
-def _is_cast(kept: Node, node: Node) -> bool:
+def _same(kept: Node, node: Node) -> bool:
     """Whether `kept` is `node` with its parameters in another type or place."""
-    if type(kept.op) is not type(node.op) or (kept.inputs, kept.shape) != (node.inputs, node.shape):
-        return False
-    for name, value in vars(node.op).items():
-        cast = vars(kept.op)[name]
-        if not isinstance(value, Tensor):
-            if cast != value or type(cast) is not type(value):
-                return False
-        elif cast is not value and not (isinstance(cast, Tensor) and _equal(cast, value)):
-            return False
-    return True
-
-
-def _equal(cast: Tensor, value: Tensor) -> bool:
-    """Whether the one holds the other's numbers; a part at a time, so that no second cast is written."""
-    if cast.shape != value.shape:
-        return False
-    size = _PART if cast.device.type == "cpu" else max(1, cast.numel())
-    parts = (t.flatten().split(size) for t in (cast, value))
-    # Not torch.equal, which on a CPU looks at one number after another.
-    return all(bool((a == b.to(a)).all()) for a, b in zip(*parts))
+    return (kept.inputs, kept.shape) == (node.inputs, node.shape) and is_cast(kept.op, node.op)

@@ -33,7 +33,8 @@ def derivatives(values: Tensor, by: Sequence[Tensor]) -> list[Tensor]:
     units = torch.eye(values.shape[1], dtype=values.dtype, device=values.device)[:, None].expand(-1, len(values), -1)
 
     def along(unit: Tensor) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(values, by, unit, retain_graph=True)
+        # A bound of one's own need not ask for everything.
+        return torch.autograd.grad(values, by, unit, retain_graph=True, allow_unused=True, materialize_grads=True)
 
     try:
         # The bounds' own derivatives then serve all at once, see `linear._PullBack`.

@@ -92,6 +92,7 @@ class Search:
     smallest: bool = False
     passes: Kept = field(default_factory=Kept, repr=False)
     _casts: dict[tuple[torch.dtype, torch.device], Network] = field(default_factory=dict, repr=False, init=False)
+    _exact: dict[torch.device, Network] = field(default_factory=dict, repr=False, init=False)
     volume: Volume = field(default_factory=Volume, repr=False)  # one for all batches: its steps are recorded, too
 
     def cast(self, dtype: torch.dtype, device: torch.device) -> Network:
@@ -100,6 +101,12 @@ class Search:
         if (dtype, device) not in self._casts:
             self._casts[dtype, device] = self.net.cast(dtype, device)
         return self._casts[dtype, device]
+
+    def exact(self, device: torch.device) -> Network:
+        """The network in float64, see `Network.exact`; found once."""
+        if device not in self._exact:
+            self._exact[device] = self.net.exact(device)
+        return self._exact[device]
 
     def place(self, inputs: Inputs, cap: Tensor, dtype: torch.dtype) -> Placed:
         """The shape around the inputs, with these caps, `b x n`."""
@@ -204,7 +211,7 @@ class Search:
     def _linear(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """The least margins, `b`, and the sizes of their derivatives by the inputs, `b x n`."""
         points = inputs.points.clone().requires_grad_()
-        outputs = self.cast(torch.float64, points.device).values(points)[-1]
+        outputs = self.exact(points.device).values(points)[-1]
         least = inputs.spec.margins(outputs).amin(1)
         if not least.requires_grad:  # nothing depends on the input
             return least, torch.zeros_like(inputs.x)

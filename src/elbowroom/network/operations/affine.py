@@ -13,10 +13,17 @@ from torch import Tensor
 from elbowroom.errors import InputError
 from elbowroom.network.operations.base import Affine, Shape, broadcast, finite
 
+_LONG, _PART = 1 << 15, 1 << 12  # features of an input that is split, and of a part
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Linear(Affine):
-    """`W x + b` on the last axis. `weight`: `out x in`; `bias`: `out`."""
+    """`W x + b` on the last axis. `weight`: `out x in`; `bias`: `out`.
+
+    Of a very long input, on a CPU, one part of the features goes after the other: in float32 one long sum is off by
+    several times as much. There the weight may also be of a narrower type than the input, in which its numbers are
+    exact, too: it is widened part by part, and no second matrix is written.
+    """
 
     weight: Tensor
     bias: Tensor | None = None
@@ -32,7 +39,35 @@ class Linear(Affine):
         return (*shapes[0][:-1], out)
 
     def __call__(self, *xs: Tensor) -> Tensor:
-        return F.linear(xs[0], self.weight, self.bias)
+        if not self.is_long:
+            return F.linear(xs[0], self.weight, self.bias)
+        found: Tensor = _InParts.apply(xs[0], self.weight)  # type: ignore[no-untyped-call]
+        return found if self.bias is None else found + self.bias
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is computed in parts."""
+        return self.weight.shape[1] >= _LONG and self.weight.device.type == "cpu"
+
+
+class _InParts(torch.autograd.Function):
+    """`x W^T`, some features at a time. The plain sum of parts would keep each of them, widened, for its derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor) -> Tensor:
+        parts = zip(x.split(_PART, -1), weight.split(_PART, 1))
+        return torch.stack([F.linear(part, own.to(x.dtype)) for part, own in parts]).sum(0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (weight,) = ctx.saved_tensors
+        return torch.cat([grads[0] @ own.to(grads[0].dtype) for own in weight.split(_PART, 1)], -1), None
 
 
 def check_bias(op: Any, outputs: int) -> None:

@@ -47,7 +47,7 @@ def prove(
     region, rows, offset = well_formed(region, rows, offset, group, net.n_inputs, net.n_outputs)
     refuse_other_arithmetic(device)
     leaves = leaves_of(trees or (), group, net, region)
-    work = net.cast(torch.float64, device)
+    work = net.exact(device)
     noise = float32.Float32Noise(work) if deployed else None
     # Direct sums only: cuDNN may choose transforms (FFT, Winograd) whose rounding is another matter.
     with torch.no_grad(), CUDNN_OFF.hold():

@@ -87,12 +87,16 @@ class _Linear(AffineRow):
         return Terms(into + 2, out + 1)
 
     def back(self, op: ops.Linear, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        return (a @ op.weight,)
+        if not op.is_long:
+            return (a @ op.weight,)
+        # Some columns at a time: it may be stored in a narrower type, and is widened on the way, which is exact.
+        parts = op.weight.split(max(1, _PART // op.weight.shape[0]), 1)
+        return (torch.cat([a @ part.to(a.dtype) for part in parts], -1),)
 
     def sizes(self, op: ops.Linear, *radii: Tensor) -> Tensor:
         # Some rows at a time: of a large matrix no second one is written.
         parts = op.weight.split(max(1, _PART // op.weight.shape[1]))
-        return torch.cat([radii[0] @ part.abs().T for part in parts], -1)
+        return torch.cat([radii[0] @ part.abs().to(radii[0].dtype).T for part in parts], -1)
 
     def offset_size(self, op: ops.Linear, like: Tensor) -> Tensor | None:
         return None if op.bias is None else op.bias.abs()

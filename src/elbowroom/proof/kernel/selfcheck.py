@@ -59,7 +59,7 @@ def refuse_other_maps(net: Network) -> None:
     with torch.no_grad(), CUDNN_OFF.hold():
         draw = torch.Generator().manual_seed(0)
         # A cast that the proof will ask for, too. It must not be changed.
-        stored = net.cast(torch.float64).nodes[1:]
+        stored = net.exact().nodes[1:]
         reasons = [f"{node.name}: {why}" for node in stored for why in _faults(net, node, draw)]
     if reasons:
         raise UnsupportedError(
@@ -86,7 +86,11 @@ def _faults(net: Network, node: Node, draw: torch.Generator) -> list[str]:
 
 def _numbers(draw: torch.Generator, *shape: int) -> Tensor:
     """Whole numbers from 1 to 7 in size, none of them zero."""
-    found = torch.empty(shape, dtype=torch.float64)
+    return _drawn(draw, shape, torch.float64)
+
+
+def _drawn(draw: torch.Generator, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    found = torch.empty(tuple(shape), dtype=dtype)
     for part in found.view(-1).split(_PART):  # of a large matrix no second one is written
         sign = torch.empty_like(part).random_(0, 2, generator=draw).mul_(2).sub_(1)
         part.random_(1, 8, generator=draw).mul_(sign)
@@ -97,7 +101,7 @@ def _whole(op: Operation, draw: torch.Generator) -> Operation:
     """The same operation with small whole numbers for parameters."""
     if type(op) is ops.Add:
         return ops.Add(tuple(_numbers(draw, len(op.signs)).tolist()))
-    found = op.map_tensors(lambda t: _numbers(draw, *t.shape))
+    found = op.map_tensors(lambda t: _drawn(draw, t.shape, t.dtype))  # in its own type: see `ops.Linear`
     return dataclasses.replace(found, var=found.var.abs()) if type(found) is ops.BatchNorm else found
 
 
@@ -135,12 +139,14 @@ def _affine_faults(
     product = sum((t.flatten(1) @ x.flatten(1).T for t, x in zip(back, xs)), torch.zeros(_ROWS, _ROWS).double())
     if not same(product, rows.flatten(1) @ moved.T, through):
         return ["the transpose is not that of the forward pass"]
+    del back  # of a wide input as large as what follows
     most = max(1, min(_UNITS, _NUMBERS // max(x[0].numel() for x in (rows, *xs))))
     chosen = torch.randperm(rows[0].numel(), generator=draw)[:most]
     units = torch.zeros(len(chosen), rows[0].numel(), dtype=torch.float64)
     units[torch.arange(len(chosen)), chosen] = 1.0
     parts = row.back(op, units.reshape(-1, *shape), shapes)
     right = sum((t.flatten(1).abs() @ x.flatten(1).abs().T for t, x in zip(parts, xs)), torch.zeros(()).double())
+    del parts
     found = sizes.flatten(1)[:, chosen].T
     positive = _absolute(op, ours)
     bound = positive(*(x.abs() for x in xs)) - positive(*map(torch.zeros_like, xs))

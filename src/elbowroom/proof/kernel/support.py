@@ -65,7 +65,7 @@ def least(region: Stated, a: Tensor) -> tuple[Tensor, Tensor]:
 
 def least_past(region: Stated, a: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """`least(region, a @ weight)` for a box without categories, some features at a time, so that the product is never
-    written out; `a`: `b x r x m`, `weight`: `m x n`.
+    written out; `a`: `b x r x m`, `weight`: `m x n`, of any type whose numbers are exact in float64.
 
     Sums over parts of the features, added up, are sums over all of them in some order.
     """
@@ -80,7 +80,7 @@ def least_past(region: Stated, a: Tensor, weight: Tensor) -> tuple[Tensor, Tenso
     step = max(_FEWEST, _NUMBERS.get(a.device.type, _NUMBERS["cpu"]) // (a.shape[0] * a.shape[1]))
     for start in range(0, n, step):
         at = slice(start, start + step)
-        part = (a.flatten(0, 1) @ weight[:, at][used]).reshape(*a.shape[:2], -1)
+        part = (a.flatten(0, 1) @ weight[:, at][used].to(a.dtype)).reshape(*a.shape[:2], -1)
         value += dot(part.clamp_min(0), lower[:, at]) + dot(part.clamp_max(0), upper[:, at])
         error += dot(part.abs_(), size[:, at])
     return value, gamma(n + 2) * error + 2 * n * ETA

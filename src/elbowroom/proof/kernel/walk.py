@@ -272,7 +272,7 @@ class StrictBounds:
         node = self.net.nodes[i]
         if type(node.op) is ops.Linear and len(node.shape) == 1:
             # One step down is free: the rows of W are exact.
-            rows = node.op.weight[index]
+            rows = node.op.weight[index].to(self.lower[0].dtype)
             bias = rows.new_zeros(index.shape) if node.op.bias is None else node.op.bias[index]
             value = torch.cat([bias, -bias], 1)
             error = self._added[i][chosen[:, None], index].repeat(1, 2)

@@ -20,6 +20,7 @@ from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Node
 from elbowroom.network.operations import Operation, Shape
+from elbowroom.search.bounds.absolute import absolute_product
 from elbowroom.search.bounds.coefficients import (
     Geometry,
     Patch,
@@ -31,7 +32,6 @@ from elbowroom.search.bounds.coefficients import (
 )  # fmt: skip
 from elbowroom.search.bounds.phases import transposed
 
-_LARGE, _PART = 1 << 21, 1 << 18  # numbers of a matrix that the cache does not hold, and of a part that it does
 _CONV = (F.conv1d, F.conv2d, F.conv3d)
 _CONV_TRANSPOSE = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
@@ -92,12 +92,7 @@ class _Linear(Map):
         return F.linear(xs[0], op.weight)
 
     def absolute(self, op: Any, *radii: Tensor) -> Tensor:
-        weight: Tensor = op.weight
-        if weight.numel() < _LARGE or weight.is_cuda or (torch.is_grad_enabled() and radii[0].requires_grad):
-            return F.linear(radii[0], weight.abs())
-        # Of a large matrix some rows at a time: it is read once, and no second one is written.
-        parts = weight.split(max(1, _PART // weight.shape[1]))
-        return torch.cat([F.linear(radii[0], part.abs()) for part in parts], -1)
+        return absolute_product(radii[0], op.weight)
 
     def adjoint(self, op: Any, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
         return (a @ op.weight,)

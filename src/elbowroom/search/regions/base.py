@@ -19,7 +19,7 @@ from elbowroom.claim.space import Space
 from elbowroom.claim.stated import Stated
 from elbowroom.machine.recorder import Rounds
 from elbowroom.machine.torch_modes import recordable
-from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.regions.input_set import InputSet, long_dot
 from elbowroom.search.regions.objective import Objective
 from elbowroom.search.regions.subproblem import Program
 
@@ -72,6 +72,22 @@ class Placed:
     def input_set(self, sides: Tensor) -> InputSet:
         """The set of inputs, differentiable by `sides`."""
         return self._set(self.x, sides)
+
+    def by_sides(self, sides: Tensor, by_radius: Tensor, by_center: Tensor | None) -> Tensor:
+        """Derivatives by the sides, `k x b x s`, at `sides`, given those by what the input set is made of there, `k x
+        b x *input_shape`; `by_center` None where the centre stays where it is."""
+        with torch.enable_grad():
+            sides = sides.detach().requires_grad_()
+            inputs = self.input_set(sides)
+        made, by = [inputs.radius], [by_radius]
+        if by_center is not None:
+            made, by = [*made, inputs.center], [*by, by_center]
+
+        def along(*unit: Tensor) -> Tensor:
+            return torch.autograd.grad(made, sides, unit, retain_graph=True)[0]
+
+        found: Tensor = torch.func.vmap(along)(*by)
+        return found
 
     def stated(self, theta: Tensor) -> Stated:
         """The region as a certificate states it. Placed in float64."""
@@ -133,7 +149,7 @@ class Placed:
         `a`: `b x g x s`, minus the derivatives of the margins by the sides, not negative; `margins`: `b x g`.
         `rounds`: where what is done again and again is recorded.
         """
-        budget = margins + (a * self.sides(theta)[:, None]).sum(-1)
+        budget = margins + long_dot(a, self.sides(theta))
         return Program(a, budget, self.caps, self.importance)
 
     def respond(self, objective: Objective, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Tensor:

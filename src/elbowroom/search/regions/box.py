@@ -15,7 +15,7 @@ from elbowroom.claim.stated import Stated
 from elbowroom.errors import InputError
 from elbowroom.machine.recorder import Rounds
 from elbowroom.search.regions.base import Placed, Region
-from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.regions.input_set import InputSet, long_dot
 from elbowroom.search.regions.subproblem import Program
 
 
@@ -43,6 +43,15 @@ class PlacedBox(Placed):
         if self.basis is not None:
             shift = shift @ self.basis.T
         return self._set(self.x + shift, (up + down) / 2)
+
+    def by_sides(self, sides: Tensor, by_radius: Tensor, by_center: Tensor | None) -> Tensor:
+        if self.basis is not None or self._given[1].held is not None or by_center is None:
+            return super().by_sides(sides, by_radius, by_center)
+        # Of many features each step that is written out takes as long as the bounds do.
+        found = by_radius.new_empty(*by_radius.shape[:2], 2, self.x.shape[1])
+        torch.sub(by_radius.flatten(2), by_center.flatten(2), out=found[:, :, 0])
+        torch.add(by_radius.flatten(2), by_center.flatten(2), out=found[:, :, 1])
+        return found.flatten(2).div_(2)
 
     def stated(self, theta: Tensor) -> Stated:
         """By its corners, unless it is rotated."""
@@ -90,26 +99,26 @@ class PlacedBox(Placed):
     def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int, rounds: Rounds | None = None) -> Program:
         if not self.cut:
             return super().program(a, margins, theta, step, rounds)
-        budget = margins + (a * self.sides(theta)[:, None]).sum(-1)
+        budget = margins + long_dot(a, self.sides(theta))
         down, up = a.chunk(2, -1)
         near = torch.where(self.free, torch.minimum(self.below, self.above), 0.0)
         far_price = torch.where((self.below < self.above)[:, None], up, down)
         # Per feature one of two regimes: both sides moving, or one side at its edge and only the other moving.
         # A few rounds of prices choose the regime; given it the problem is convex and solved exactly.
-        beyond = _beyond_the_near_edge(down + up, far_price, budget, near, self.caps, self.importance, rounds)
-        both = torch.where(beyond, 0.0, 1.0)[:, None]
-        cost = torch.where(beyond[:, None], far_price, down + up)
-        fixed = (torch.where(beyond, near, 0.0)[:, None] * (down + up)).sum(-1)
+        price = down + up
+        beyond = _beyond_the_near_edge(price, far_price, budget, near, self.caps, self.importance, rounds)
+        fixed = long_dot(price, torch.where(beyond, near, 0.0))
+        cost = torch.where(beyond[:, None], far_price, price)
         rest = torch.where(beyond, self.caps - near, near)
         # Widths: 2 eps while both sides move, near + eps = 2 near + (eps - near) beyond.
         already = torch.where(beyond, 2 * near, 0.0)
-        rate = torch.where(both.squeeze(1) > 0, 2.0, 1.0)
+        rate = torch.where(beyond, 1.0, 2.0)
 
         def to_theta(v: Tensor) -> Tensor:
             extra = v / rate
             return torch.where(beyond, near + extra, extra)
 
-        return Program(cost / rate[:, None], budget - fixed, rest * rate, self.importance, already, to_theta)
+        return Program(cost.div_(rate[:, None]), budget - fixed, rest * rate, self.importance, already, to_theta)
 
     def _inside(self, theta: Tensor, moved: Tensor) -> Tensor:
         down, up = self.extents(theta)
@@ -201,7 +210,7 @@ class PlacedAsymmetricBox(PlacedBox):
         return torch.cat([torch.minimum(2 * widths - up, below), up], 1)
 
     def program(self, a: Tensor, margins: Tensor, theta: Tensor, step: int, rounds: Rounds | None = None) -> Program:
-        return Program(a, margins + (a * theta[:, None]).sum(-1), self.caps, self.importance)
+        return Program(a, margins + long_dot(a, theta), self.caps, self.importance)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,8 @@ from elbowroom.claim.categories import Categories
 from elbowroom.claim.stated import is_norm
 from elbowroom.errors import InputError
 
+_PART = 1 << 14  # entries of a long row that are added up at a time
+
 
 @dataclass(frozen=True, eq=False)
 class InputSet:
@@ -229,3 +231,10 @@ def dot(a: Tensor, v: Tensor) -> Tensor:
     if a.shape[0] == 1:
         return v @ a[0].T
     return torch.bmm(a, v[:, :, None]).squeeze(-1)
+
+
+def long_dot(a: Tensor, v: Tensor) -> Tensor:
+    """The same for rows of any length, `b x r x n` by `b x n`, some entries at a time: one long product in float32 is
+    off by more than a sub-problem's gap may be, and of many features nothing as large as `a` is to be written."""
+    parts = zip(a.split(_PART, -1), v.split(_PART, -1))
+    return torch.stack([(rows * own[:, None]).sum(-1) for rows, own in parts]).sum(0)

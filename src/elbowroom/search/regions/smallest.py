@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from elbowroom.search.regions.input_set import long_dot
 from elbowroom.search.regions.objective import volume_of
 from elbowroom.search.regions.subproblem import largest_widths
 
@@ -47,7 +48,7 @@ class Smallest:
         return least + _AFTER * volume_of(widths, free, importance)
 
     def respond(self, region: Placed, a: Tensor, margins: Tensor, theta: Tensor, step: int) -> Tensor:
-        budget = (margins + (a * region.sides(theta)[:, None]).sum(-1)).double().clamp_min(1e-300)
+        budget = (margins + long_dot(a, region.sides(theta))).double().clamp_min(1e-300)
         rows = (a.double() / budget[..., None]).nan_to_num(posinf=1e300)
         levels = _Levels(region, self.unit.to(rows), rows)
         held = levels.best()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elbowroom.search.derivatives import Derivatives, derivatives, least_left
 from elbowroom.search.regions.base import Placed
-from elbowroom.search.regions.input_set import InputSet
+from elbowroom.search.regions.input_set import InputSet, long_dot
 from elbowroom.search.regions.objective import Objective, Volume
 
 _MOST = 16  # margins that are linearised: those of which the smallest share is left
@@ -66,7 +66,7 @@ class Linearised:
     def along(self, sides: Tensor) -> Tensor:
         """Derivatives of the margins along a ray through `sides`, `b x s`, at factor one: `b x g`, NaN where
         unknown."""
-        slopes = (self.jacobian * sides[:, None]).sum(-1)
+        slopes = long_dot(self.jacobian, sides)
         return torch.full_like(self.margins, torch.nan).scatter(1, self.index, slopes)
 
 
@@ -126,7 +126,7 @@ class Problem:
     def respond(self, found: Linearised, theta: Tensor, step: int) -> Tensor:
         """The best region under margins as linearised at `theta`."""
         # Where growing would add to a margin it costs nothing, no more.
-        prices, left = (-found.jacobian).clamp_min(0), found.margins.gather(1, found.index).clamp_min(0)
+        prices, left = found.jacobian.neg().clamp_min_(0), found.margins.gather(1, found.index).clamp_min(0)
         return self.region.respond(self.objective, prices, left, theta, step)
 
     def smallest(self, theta: Tensor) -> Tensor:
@@ -143,31 +143,25 @@ class Problem:
         self.work.gradients[positions] += 1
         sides = self.region.sides(theta).detach().requires_grad_()
         with torch.enable_grad():
-            inputs = replace(self.region.input_set(sides), sharpness=self.region.sharpness(step))
-        known = None
-        if isinstance(self.evaluate, Differentiated):
-            known = self.evaluate.derivatives(inputs, self.index, self.at_input, _MOST)
-        if known is not None:
-            margins, index, rows = known.margins, known.chosen, _through(inputs, known, sides)
-        else:
-            with torch.enable_grad():
-                recorded = self.evaluate(inputs, self.index)
-            margins = recorded.detach()
-            index = least_left(margins, self.at_input, _MOST)
-            (rows,) = derivatives(recorded.gather(1, index), [sides])
+            made = self.region.input_set(sides)
+        radius, center = (t.detach().requires_grad_(t.requires_grad) for t in (made.radius, made.center))
+        inputs = replace(made, radius=radius, center=center, sharpness=self.region.sharpness(step))
+        margins, index, by_center, by_radius = self._derivatives(inputs)
+        rows = self.region.by_sides(sides, by_radius, by_center).contiguous()
+        del by_center, by_radius  # of many features as large as what was made of them
         self.work.rows[positions] += index.shape[1]
-        rows = torch.nan_to_num(rows.transpose(0, 1), nan=0.0, posinf=0.0, neginf=0.0)
+        rows = rows.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0).transpose(0, 1)
         return Linearised(margins, index, rows)
 
-
-def _through(inputs: InputSet, known: Derivatives, sides: Tensor) -> Tensor:
-    """Derivatives by `sides`, `k x b x s`, of which the centre and radius of the inputs are made."""
-    made, by = [inputs.radius], [known.by_radius]
-    if known.by_center is not None:
-        made, by = [*made, inputs.center], [*by, known.by_center]
-
-    def along(*unit: Tensor) -> Tensor:
-        return torch.autograd.grad(made, sides, unit, retain_graph=True)[0]
-
-    found: Tensor = torch.func.vmap(along)(*by)
-    return found
+    def _derivatives(self, inputs: InputSet) -> Derivatives:
+        if isinstance(self.evaluate, Differentiated):
+            known = self.evaluate.derivatives(inputs, self.index, self.at_input, _MOST)
+            if known is not None:
+                return known
+        with torch.enable_grad():
+            recorded = self.evaluate(inputs, self.index)
+        margins = recorded.detach()
+        index = least_left(margins, self.at_input, _MOST)
+        by = [t for t in (inputs.radius, inputs.center) if t.requires_grad]
+        by_radius, *rest = derivatives(recorded.gather(1, index), by)
+        return Derivatives(margins, index, rest[0] if rest else None, by_radius)

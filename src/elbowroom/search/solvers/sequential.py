@@ -121,6 +121,7 @@ class Sequential:
         ray = Ray.through(part, theta, points, torch.where(met, 1.0, points.root()), met)
         sure.put(active, ray, ray.size > sure.size[active])
         target = part.respond(linear, theta, step)
+        del linear  # of many features the largest thing there is
         target = torch.where(torch.isfinite(target), target, theta)
         before, gained = sure.size[active], torch.zeros_like(ray.size)
         pending = torch.arange(len(active), device=active.device)
