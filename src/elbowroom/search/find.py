@@ -31,6 +31,7 @@ _LEAST_SIZE, _MOST_SIZE = 1e-3, 1e15  # for inputs and margins that say nothing 
 # What float32 can tell: rounding of a margin, per unit of what was added up; what it may be of a margin; the largest
 # value at an input, beside what it may be elsewhere.
 _ROUNDINGS, BLUR, _LARGE = 16 * 2.0**-24, 1e-2, 1e18
+_NEAR = 0.5  # of where linearised margins end: the least that is tried first for the uniform radius
 
 
 @dataclass
@@ -185,7 +186,7 @@ class Search:
             length = length / scale.amax(1)
         else:  # radii are shares
             guess, length = torch.full_like(length, 0.02), _length(least, slope * scale)
-        guess = torch.where(length > 0, torch.minimum(torch.maximum(guess, 1e-3 * length), length), guess)
+        guess = torch.where(length > 0, torch.minimum(torch.maximum(guess, _NEAR * length), length), guess)
         radius = uniform_radius(problem, scale, guess.to(dtype))
         cap = self.caps(inputs, radius, scale)
         problem = Problem(self.place(inputs, cap, dtype), margins, rows, at_input, work)

@@ -118,7 +118,7 @@ def to_boundary(
     points: Trail | None = None,
     start: Tensor | None = None,
     power: Tensor | None = None,
-    roughly: float = 0.0,
+    roughly: float | Tensor = 0.0,
     most: int = 40,
 ) -> Crossing:
     """Follows the rays through `theta`, `b x d`, to the largest factor with all margins of `region.grow(theta, factor)`
@@ -127,8 +127,8 @@ def to_boundary(
     Margins need not be monotone; this finds *a* crossing, and `low` was evaluated and found feasible. `tolerance`: it
     is within this share of a factor that is infeasible, or seems so, or at the caps. `points`: what is known already,
     of factors up to the caps. `start`: the first factor to try where no point is known, `b`, 1 by default. `power`: see
-    `Trail`. All three where the caller keeps books. `roughly`: where
-    margins are smooth, a factor within this share of the end, on either side, will do.
+    `Trail`. All three where the caller keeps books. `roughly`: where margins are smooth, a factor within this share of
+    the end, on either side, will do; one for all, or `b`.
     """
     dtype, device, books = theta.dtype, theta.device, _books(theta, points, power)
     limit = _limit(theta, problem.region.caps).to(books)
@@ -138,6 +138,7 @@ def to_boundary(
     at_input = problem.at_input.to(books)
     begin = torch.minimum(limit, torch.ones_like(limit) if start is None else start.to(limit))
     trial = begin
+    rough = torch.as_tensor(roughly, device=books) > 0
     known = points is not None
     points = Trail.at_zero(at_input, power) if points is None else points
     open_ = torch.arange(len(theta), device=books)
@@ -161,12 +162,12 @@ def to_boundary(
         # believed only if it ends where it did before.
         trusted = high.isinf() | ((root - aim).abs() <= _TRUSTED * aim)
         near = (latest == low) & (low > 0) & (root <= low * (1 + tolerance)) & trusted
-        if roughly > 0 and step < _SMOOTH:
-            near = near | ((root - latest).abs() <= roughly * latest)
+        if step < _SMOOTH:
+            near = near | (rough & ((root - latest).abs() <= roughly * latest))
         bracketed = high.isfinite() & (high - low <= tolerance * high)
         closed = near | bracketed | (low >= limit) | (high < torch.finfo(dtype).tiny * 1e3)
         # Where parabolas did not hold (margins jump where a slope changes, or the place of a maximum), what was seen.
-        guessed = near & (roughly > 0)
+        guessed = near & rough
         end[open_], met[open_] = torch.where(guessed, root, low)[open_], ~guessed[open_]
         open_ = open_[~closed[open_]]  # who is done stays so: later on there is less that counts as an end
         if not len(open_):

@@ -23,13 +23,15 @@ from elbowroom.search.solvers.problem import Problem
 
 _FIRST = 4  # linearisations, within which small gains count
 _JUMP = 0.01  # of the mean log width: a step that loses more meets margins that jump
-_INSIDE = 0.7  # times the region: where to linearise then
+_INSIDE = 0.7  # times the region: where to linearise then, and farther inside by as much after every other such step
+_JUMPS = 3  # such steps; one more ends the search
 _CLOSE = 2e-3  # of a factor: how far a rough end may be from a precise one, to be put right without a bracket
 _LEAST_SHARE = 0.05  # of the way to where linearised margins lead
 _SHORTER = 0.8  # times a step: one that is to be shorter by less is made as it is
 _BENT = 2.5  # power of the share, that what a step loses grows by
 _LONGER = 1.25  # times the last step's share: the next one's
 _SLIGHT = 0.05  # of the log width, lost by scaling a step back: too little to say how long it should be
+_TENTH, _ROUGHER = 0.1, 2.5  # of what the first step gains, and times `roughly` at most: how roughly its end is found
 _LEAST_POWER, _MOST_POWER = 0.5, 16.0  # of the factor, that losses are believed to grow by
 _WITHIN = 0.4  # of the tolerance: how far inside of it
 
@@ -43,7 +45,8 @@ class Sequential:
         gain: An input is done when the mean log width grows by less.
         later: The same after the first four linearisations. Both of a whole step; of a share of one, that share.
         tolerance: Of scaling to the boundary on the way, where margins jump.
-        roughly: The same where they are smooth; either side of the boundary will do.
+        roughly: The same where they are smooth; either side of the boundary will do. The first step, which gains most,
+            may end up to 2.5 times as far from it.
         polish: Of the last scaling, so that the answer does not depend on how it was reached.
         retries: Shorter steps tried where one did not improve.
     """
@@ -70,21 +73,25 @@ class Sequential:
         everyone = active = torch.arange(len(best.theta), device=books)
         here = Ray.unknown(problem, best)
         sure = here.take(everyone)
-        share = torch.ones_like(here.factor)
+        share, jumps = torch.ones_like(here.factor), torch.zeros_like(here.factor)
         best.end(active, f"after {_count(self.gradients)}" if self.gradients else "with a scaling alone")
         for step in range(self.gradients):
             if not len(active):
                 break
             gained = self._step(problem.take(active), here, sure, share, active, step)
             # What lost much did not converge: margins jump there. Another linearisation, farther inside, may see past
-            # it.
+            # it; once more from the same place would say the same.
             lost = gained < -_JUMP
-            here.factor[active[lost]] *= _INSIDE
-            here.met[active[lost]] = False
+            again = active[lost]
+            jumps[again] += 1
+            stuck = jumps[active] > _JUMPS
+            here.factor[again] *= _INSIDE ** jumps[again]
+            here.met[again] = False
             little = self.gain if step + 1 < _FIRST else self.later
             done = (gained < little * share[active]) & ~lost
             best.end(active[done], f"with too little to gain, after {_count(step + 1)}")
-            active = active[~done]
+            best.end(active[stuck], f"where margins jump, after {_count(step + 1)}")
+            active = active[~(done | stuck)]
             yield
         here.put(everyone, sure, sure.size > here.size)
         self._scale(problem, here, best)
@@ -124,13 +131,16 @@ class Sequential:
         del linear  # of many features the largest thing there is
         target = torch.where(torch.isfinite(target), target, theta)
         before, gained = sure.size[active], torch.zeros_like(ray.size)
-        pending = torch.arange(len(active), device=active.device)
+        ahead = Walk.of(part, theta, target, torch.ones_like(gained)).gain
+        pending = (ahead >= self.gain).nonzero().squeeze(1)  # the others need not be followed
         share[active] = (_LONGER * share[active]).clamp_max(1.0)
-        here.put(active, sure.take(active), torch.ones_like(pending, dtype=torch.bool))
+        here.put(active, sure.take(active), torch.ones_like(met))
         for attempt in range(1 + self.retries):
+            if not len(pending):
+                break
             tried, own = part.take(pending), active[pending]
             walk = Walk.of(tried, theta[pending], target[pending], share[own])
-            found = self._along(tried, walk, power[pending], probe=step > 0 and attempt == 0)
+            found = self._along(tried, walk, power[pending], first=step == 0, probe=step > 0 and attempt == 0)
             share[own] = walk.share
             gain = (found.size - before[pending]) / walk.weight
             better = gain > 0
@@ -138,13 +148,15 @@ class Sequential:
             gained[pending] = gain
             pending = pending[~better]
             share[active[pending]] /= 2
-            if not len(pending):
-                break
         return gained
 
-    def _along(self, part: Problem, walk: Walk, power: Tensor, *, probe: bool) -> Ray:
-        """The ray through where a walk leads to. `probe`: whether to find out whether it leads too far."""
-        follow = partial(to_boundary, part, tolerance=self.tolerance, roughly=self.roughly, power=power)
+    def _along(self, part: Problem, walk: Walk, power: Tensor, *, first: bool, probe: bool) -> Ray:
+        """The ray through where a walk leads to. `first`: whether others follow, so that its end matters less the more
+        it gains; `probe`: whether to find out whether it leads too far."""
+        rough = self.roughly * torch.ones_like(walk.gain)
+        if first:
+            rough = torch.minimum(torch.maximum(_TENTH * walk.gain, rough), _ROUGHER * rough)
+        follow = partial(to_boundary, part, tolerance=self.tolerance, roughly=rough, power=power)
         points = start = None
         if probe:
             points, start = walk.shorten(part, follow(walk.to, most=1).points)
