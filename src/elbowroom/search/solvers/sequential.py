@@ -23,13 +23,14 @@ from elbowroom.search.solvers.problem import Problem
 
 _FIRST = 4  # linearisations, within which small gains count
 _JUMP = 0.01  # of the mean log width: a step that loses more meets margins that jump
-_INSIDE = 0.7  # times the region: where to linearise then, and farther inside by as much after every other such step
-_JUMPS = 3  # such steps; one more ends the search
+_COLLAPSED = 0.02  # of a step: what is left of it where it does not lose, but margins jump all the same
 _CLOSE = 2e-3  # of a factor: how far a rough end may be from a precise one, to be put right without a bracket
+_SLOWER = 10.0  # times the gain that quadratic convergence promises: what a step may bring
 _LEAST_SHARE = 0.05  # of the way to where linearised margins lead
 _SHORTER = 0.8  # times a step: one that is to be shorter by less is made as it is
 _BENT = 2.5  # power of the share, that what a step loses grows by
 _LONGER = 1.25  # times the last step's share: the next one's
+_CREEPS = 0.25  # of a step: where its share is less, no less is to be gained
 _SLIGHT = 0.05  # of the log width, lost by scaling a step back: too little to say how long it should be
 _TENTH, _ROUGHER = 0.1, 2.5  # of what the first step gains, and times `roughly` at most: how roughly its end is found
 _LEAST_POWER, _MOST_POWER = 0.5, 16.0  # of the factor, that losses are believed to grow by
@@ -71,24 +72,16 @@ class Sequential:
         """
         books = desk(best.theta)
         everyone = active = torch.arange(len(best.theta), device=books)
-        here = Ray.unknown(problem, best)
-        sure = here.take(everyone)
-        share, jumps = torch.ones_like(here.factor), torch.zeros_like(here.factor)
+        course = Course.begin(problem, best)
+        here, sure = course.here, course.sure
         best.end(active, f"after {_count(self.gradients)}" if self.gradients else "with a scaling alone")
         for step in range(self.gradients):
             if not len(active):
                 break
-            gained = self._step(problem.take(active), here, sure, share, active, step)
-            # What lost much did not converge: margins jump there. Another linearisation, farther inside, may see past
-            # it; once more from the same place would say the same.
-            lost = gained < -_JUMP
-            again = active[lost]
-            jumps[again] += 1
-            stuck = jumps[active] > _JUMPS
-            here.factor[again] *= _INSIDE ** jumps[again]
-            here.met[again] = False
-            little = self.gain if step + 1 < _FIRST else self.later
-            done = (gained < little * share[active]) & ~lost
+            part = problem.take(active)
+            self._put_right(part, course, active)
+            gained = self._step(part, course, active, step)
+            done, stuck = self._ended(course, active, gained, step)
             best.end(active[done], f"with too little to gain, after {_count(step + 1)}")
             best.end(active[stuck], f"where margins jump, after {_count(step + 1)}")
             active = active[~(done | stuck)]
@@ -96,6 +89,23 @@ class Sequential:
         here.put(everyone, sure, sure.size > here.size)
         self._scale(problem, here, best)
         yield
+
+    def _ended(self, course: Course, active: Tensor, gained: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """Which of the inputs `active` are done, now that a step has `gained` so much, and which are stuck where
+        margins jump, `m` each; what is to be done otherwise with those that are not stuck yet."""
+        share, last, careful = course.share[active], course.last[active], course.careful[active]
+        # Whole steps converge quadratically: what the next one would gain is nearly known.
+        ahead = torch.where(last > 0, _SLOWER * gained.square() / last, torch.inf)
+        course.last[active] = torch.where(share == 1, gained, 0.0)
+        little = self.gain if step + 1 < _FIRST else self.later
+        done = (gained < little * share.clamp_min(_CREEPS)) | ((share == 1) & (ahead < self.gain))
+        # What lost much did not converge: margins jump there, and rays that seemed to end may not. Once more, from
+        # where they do end, with whole steps; after that with what these came to.
+        lost = (gained < -_JUMP) | ((share < _COLLAPSED) & (gained < self.later) & ~careful)
+        again = active[lost]
+        course.share[again] = torch.where(careful, share, 1.0)[lost]
+        course.careful[again], course.here.met[again] = True, False
+        return done & ~lost, lost & careful & (share < _LEAST_SHARE)
 
     def _scale(self, problem: Problem, here: Ray, best: Best) -> None:
         """Offers the ends of the rays."""
@@ -112,10 +122,23 @@ class Sequential:
         end = torch.where(found.met, found.end, (1 - _WITHIN * self.polish) * found.end).to(theta)
         best.offer(problem, everyone, region.grow(theta, end), end > 0)
 
-    def _step(self, part: Problem, here: Ray, sure: Ray, share: Tensor, active: Tensor, step: int) -> Tensor:
-        """Linearises the margins of the inputs `active`, whose problem is `part`, at the end of their rays `here`, and
-        takes them to a better ray; how much their mean log width seems to have grown, `m`. `sure`: the best rays along
-        which margins were linearised; `share`: how much of a step to go; all three brought up to date."""
+    def _put_right(self, part: Problem, course: Course, active: Tensor) -> None:
+        """Finds where rays of the inputs `active`, whose problem is `part`, really end, if margins jump there."""
+        some = (course.careful & ~course.here.met)[active].nonzero().squeeze(1)
+        if not len(some):
+            return
+        own, at = part.take(some), active[some]
+        rays = course.here.take(at)
+        end = to_boundary(own, rays.base, tolerance=self.tolerance, points=rays.points)
+        seen = torch.ones_like(end.met)
+        ray = Ray.through(own, rays.base, end.points, end.low, seen)
+        course.here.put(at, ray, seen)
+        course.sure.put(at, ray, seen)
+
+    def _step(self, part: Problem, course: Course, active: Tensor, step: int) -> Tensor:
+        """Linearises the margins of the inputs `active`, whose problem is `part`, at the end of the rays they are on,
+        and takes them to better ones; how much their mean log width seems to have grown, `m`."""
+        here, sure, share, careful = course.here, course.sure, course.share, course.careful
         base = here.base[active]
         theta = part.region.grow(base, here.factor[active].to(base))
         linear = part.jacobian(theta, step)
@@ -140,7 +163,8 @@ class Sequential:
                 break
             tried, own = part.take(pending), active[pending]
             walk = Walk.of(tried, theta[pending], target[pending], share[own])
-            found = self._along(tried, walk, power[pending], first=step == 0, probe=step > 0 and attempt == 0)
+            probe = step > 0 and attempt == 0
+            found = self._along(tried, walk, power[pending], careful[own], first=step == 0, probe=probe)
             share[own] = walk.share
             gain = (found.size - before[pending]) / walk.weight
             better = gain > 0
@@ -150,16 +174,17 @@ class Sequential:
             share[active[pending]] /= 2
         return gained
 
-    def _along(self, part: Problem, walk: Walk, power: Tensor, *, first: bool, probe: bool) -> Ray:
+    def _along(self, part: Problem, walk: Walk, power: Tensor, careful: Tensor, *, first: bool, probe: bool) -> Ray:
         """The ray through where a walk leads to. `first`: whether others follow, so that its end matters less the more
-        it gains; `probe`: whether to find out whether it leads too far."""
+        it gains; `probe`: whether to find out whether it leads too far; `careful`: see `Course`."""
         rough = self.roughly * torch.ones_like(walk.gain)
         if first:
             rough = torch.minimum(torch.maximum(_TENTH * walk.gain, rough), _ROUGHER * rough)
+        rough = torch.where(careful, 0.0, rough)
         follow = partial(to_boundary, part, tolerance=self.tolerance, roughly=rough, power=power)
         points = start = None
         if probe:
-            points, start = walk.shorten(part, follow(walk.to, most=1).points)
+            points, start = walk.shorten(part, follow(walk.to, most=1).points, ~careful)
         end = follow(walk.to, points=points, start=start)
         return Ray.through(part, walk.to, end.points, end.end, end.met)
 
@@ -186,16 +211,16 @@ class Walk:
         self.to = part.region.mix(self.old, self.new, self.share.to(self.old))
         self.gain = (part.size(self.to) - part.size(self.old)).to(self.share.device) / self.weight
 
-    def shorten(self, part: Problem, points: Trail) -> tuple[Trail, Tensor]:
-        """Less far, where `points`, one per ray, show that more is lost by scaling back than is gained; the points that
-        still hold, and where to look for the ends of the other rays, `b`.
+    def shorten(self, part: Problem, points: Trail, may: Tensor) -> tuple[Trail, Tensor]:
+        """Less far, where it `may` be and `points`, one per ray, show that more is lost by scaling back than is gained;
+        the points that still hold, and where to look for the ends of the other rays, `b`.
 
         A step is made where linearised margins end, so what it loses is of higher order: a share r of it gains `r gain
         - r^p lost`, most where r^(p - 1) = gain / (p lost).
         """
         lost = points.lost().to(self.gain)
         shorter = (self.gain / (_BENT * lost)) ** (1 / (_BENT - 1))
-        shorter = torch.where((lost > _SLIGHT) & (shorter < _SHORTER), shorter.clamp_min(_LEAST_SHARE), 1.0)
+        shorter = torch.where(may & (lost > _SLIGHT) & (shorter < _SHORTER), shorter.clamp_min(_LEAST_SHARE), 1.0)
         self.share = self.share * shorter
         self._go(part)
         return points.without(shorter < 1), (-lost * shorter**_BENT).exp()
@@ -237,6 +262,25 @@ class Ray:
         self.points.put(at, other.points.take(rows))
         for name in ("base", "factor", "size", "met"):
             getattr(self, name)[at] = getattr(other, name)[rows]
+
+
+@dataclass
+class Course:
+    """How far inputs are. `here`: the rays they are on; `sure`: the best ones along which margins were linearised;
+    `share`: how much of a step to go; `last`: what the last step gained, if it was a whole one, else zero; `careful`:
+    whether margins were found to jump, so that rays are followed to their very ends. `b` each."""
+
+    here: Ray
+    sure: Ray
+    share: Tensor
+    last: Tensor
+    careful: Tensor
+
+    @staticmethod
+    def begin(problem: Problem, best: Best) -> Course:
+        here = Ray.unknown(problem, best)
+        one = torch.ones_like(here.factor)
+        return Course(here, here.take(torch.arange(len(one), device=one.device)), one, one - 1, one < 1)
 
 
 def _powers(margins: Tensor, slopes: Tensor, at_input: Tensor) -> Tensor:
