@@ -198,6 +198,16 @@ def test_where_margins_jump_rays_are_followed_to_their_ends(monkeypatch: pytest.
     assert float((careful.geomean / plain.geomean)[both].log().mean()) > 0.005  # 0.017 when this was written
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("count", [24, 1200])  # books on the host, and on the device
+def test_where_margins_jump_on_a_gpu(count: int) -> None:
+    net = mlp(np.random.default_rng(0), [5, 12, 12, 12, 12, 3])
+    x = torch.rand(count, 5, generator=torch.Generator().manual_seed(0))
+    found, plain = (er.certify(net, x, region=er.Box(asymmetric=True), device=d) for d in ("cuda", "cpu"))
+    assert found.status == plain.status and any("margins jump" in why for why in found.ended)
+    assert abs(float((found.geomean / plain.geomean)[plain.certified].log().mean())) < 0.02
+
+
 def test_who_is_done_and_who_is_stuck() -> None:
     """Six inputs after a fifth linearisation: one gained enough; whole steps converge; a small share gained what is
     little of a whole step; the same of much less; what lost much is looked at closely, and once only."""

@@ -131,7 +131,7 @@ class Sequential:
         rays = course.here.take(at)
         end = to_boundary(own, rays.base, tolerance=self.tolerance, points=rays.points)
         seen = torch.ones_like(end.met)
-        ray = Ray.through(own, rays.base, end.points, end.low, seen)
+        ray = Ray.through(own, rays.base, end.points, end.low.to(seen.device), seen)
         course.here.put(at, ray, seen)
         course.sure.put(at, ray, seen)
 
