@@ -279,7 +279,10 @@ class Bench:
         x = torch.rand(1, 150528, generator=torch.Generator().manual_seed(1))
         net = network([150528, 64, 64, 10])
         for region in (er.Box(), er.Box(asymmetric=True)):
-            self._certify(f"150528-64-64-10, {region.name}", net, x, {"region": region, "domain": (0, 1)})
+            told = {"region": region, "domain": (0, 1)}
+            self._certify(f"150528-64-64-10, {region.name}", net, x, told)
+        few = er.Sequential(gradients=4)
+        self._certify(f"150528-64-64-10, {region.name}, 4 linearisations", net, x, {**told, "solver": few})
 
     def mnist(self) -> None:
         from gpu import mnist, trained
