@@ -283,7 +283,8 @@ def test_what_is_found_does_not_depend_on_the_batch() -> None:
     whole = certify(net, x, domain=ENDS)
     for some in (slice(0, 1), slice(1, 4)):
         fewer = certify(net, x[some], domain=ENDS)
-        torch.testing.assert_close(fewer.geomean, whole.geomean[some], rtol=1e-5, atol=0)
+        # Within what the last scaling is to be right to.
+        torch.testing.assert_close(fewer.geomean, whole.geomean[some], rtol=4e-5, atol=0)
         # The last digit of a region may lead an attack elsewhere.
         torch.testing.assert_close(fewer.reach, whole.reach[some], rtol=2e-2, atol=0)
 

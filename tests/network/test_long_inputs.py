@@ -63,6 +63,16 @@ def test_values_and_derivatives_are_those_of_the_plain_network(dtype: torch.dtyp
         torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.parametrize("features", [7, 21, 28])
+def test_inputs_of_another_length_are_no_shorter_sums(features: int, long: pytest.MonkeyPatch) -> None:
+    with pytest.raises((RuntimeError, ValueError)):
+        ops.Linear(torch.ones(3, 24))(torch.ones(2, features))
+
+
+def test_weights_of_a_type_that_cannot_be_drawn_in(long: pytest.MonkeyPatch) -> None:
+    assert er.certify(net(torch.float8_e5m2), torch.ones(1, 24)).certified.all()
+
+
 def test_no_second_matrix_is_kept(long: pytest.MonkeyPatch) -> None:
     network = net()
     assert all(a is b for a, b in zip(weights(network.exact()), weights(network)))

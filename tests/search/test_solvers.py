@@ -182,7 +182,7 @@ def test_where_margins_jump_the_search_ends() -> None:
     problem = replace(smooth, evaluate=evaluate)
     start = torch.full((1, 2), 0.1, dtype=torch.float64)
     found = improve(problem, er.Sequential(), start)
-    assert found.ended == ("where margins jump, after 3 linearisations",)
+    assert found.ended == ("where margins jump, after 4 linearisations",)
     assert bool((found.theta >= 0.999 * start).all()) and float(problem.smallest(found.theta)) >= 0
 
 
@@ -209,22 +209,42 @@ def test_where_margins_jump_on_a_gpu(count: int) -> None:
 
 
 def test_who_is_done_and_who_is_stuck() -> None:
-    """Six inputs after a fifth linearisation: one gained enough; whole steps converge; a small share gained what is
-    little of a whole step; the same of much less; what lost much is looked at closely, and once only."""
-    problem = _margins(torch.ones(1, 2, dtype=torch.float64)).take(torch.zeros(6, dtype=torch.long))
-    course = Course.begin(problem, Best(problem, torch.full((6, 2), 0.1, dtype=torch.float64)))
-    course.share[:] = torch.tensor([1, 1, 0.1, 0.1, 0.5, 0.01])
+    """After a fifth linearisation: one gained enough; whole steps converge; a small share gained what is little of a
+    whole step; the same of much less; one that lost much is looked at closely; with little of a step left it goes on
+    from inside; and once more it is stuck."""
+    problem = _margins(torch.ones(1, 2, dtype=torch.float64)).take(torch.zeros(7, dtype=torch.long))
+    course = Course.begin(problem, Best(problem, torch.full((7, 2), 0.1, dtype=torch.float64)))
+    course.share[:] = torch.tensor([1, 1, 0.1, 0.1, 0.5, 0.01, 0.01])
     course.last[:2] = torch.tensor([0.02, 1.0])
-    course.careful[5] = True
-    gained = torch.tensor([5e-3, 5e-3, 2e-3, 5e-4, -0.1, -0.1]).double()
-    done, stuck = er.Sequential()._ended(course, torch.arange(6), gained, step=4)
-    assert done.tolist() == [False, True, False, True, False, False]
-    assert stuck.tolist() == [False] * 5 + [True]
-    assert (
-        course.careful.tolist() == [False] * 4 + [True, True] and course.here.met.tolist() == [True] * 4 + [False] * 2
-    )
-    assert course.share.tolist() == pytest.approx([1, 1, 0.1, 0.1, 1.0, 0.01])
-    assert course.last.tolist() == pytest.approx([5e-3, 5e-3, 0, 0, 0, 0])
+    course.jumps[5:] = torch.tensor([1, 2])
+    gained = torch.tensor([5e-3, 5e-3, 2e-3, 5e-4, -0.1, -0.1, -0.1]).double()
+    done, stuck = er.Sequential()._ended(course, torch.arange(7), gained, step=4)
+    assert done.tolist() == [False, True, False, True, False, False, False]
+    assert stuck.tolist() == [False] * 6 + [True]
+    assert course.jumps.tolist() == [0, 0, 0, 0, 1, 2, 3] and course.here.met.tolist() == [True] * 4 + [False] * 3
+    assert course.share[:6].tolist() == pytest.approx([1, 1, 0.1, 0.1, 0.5, 1.0])
+    assert course.here.factor.tolist() == pytest.approx([1, 1, 1, 1, 1, 0.7, 1])
+    assert course.last.tolist() == pytest.approx([5e-3, 5e-3, 0, 0, 0, 0, 0])
+
+
+def test_where_a_ray_really_ends_steps_are_whole_again_unless_they_were_made_there() -> None:
+    """Three rays that should end at one: it does; the same, of a step cut short; it ends before."""
+    smooth = _margins(torch.tensor([[1.0, 2.0]], dtype=torch.float64)).take(torch.zeros(3, dtype=torch.long))
+    jump = torch.tensor([1.0, 1.0, 0.5])
+
+    def evaluate(inputs: Any, index: Any) -> Any:
+        far = inputs.radius.flatten(1).amax(1) > jump[index] / 2.999
+        return smooth.evaluate(inputs, index) - 5.0 * far[:, None]
+
+    problem = replace(smooth, evaluate=evaluate, index=torch.arange(3), work=Work.none(3))
+    course = Course.begin(problem, Best(problem, torch.full((3, 2), 1 / 3, dtype=torch.float64)))
+    course.jumps[:] = 1
+    course.here.met[:] = False
+    course.share[:] = torch.tensor([0.125, 0.05, 0.125])
+    er.Sequential()._put_right(problem, course, torch.arange(3))
+    assert course.share.tolist() == [0.125, 1.0, 1.0]
+    assert course.here.factor.tolist() == pytest.approx([1.0, 1.0, 0.5], rel=3e-3) and course.here.met.all()
+    assert torch.equal(course.here.size, course.sure.size)
 
 
 def test_the_first_step_may_end_more_roughly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ class _InParts(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor) -> Tensor:
-        parts = zip(x.split(_PART, -1), weight.split(_PART, 1))
+        parts = zip(x.split(_PART, -1), weight.split(_PART, 1), strict=True)
         return torch.stack([F.linear(part, own.to(x.dtype)) for part, own in parts]).sum(0)
 
     @staticmethod

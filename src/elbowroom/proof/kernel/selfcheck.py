@@ -92,8 +92,10 @@ def _numbers(draw: torch.Generator, *shape: int) -> Tensor:
 def _drawn(draw: torch.Generator, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     found = torch.empty(tuple(shape), dtype=dtype)
     for part in found.view(-1).split(_PART):  # of a large matrix no second one is written
-        sign = torch.empty_like(part).random_(0, 2, generator=draw).mul_(2).sub_(1)
-        part.random_(1, 8, generator=draw).mul_(sign)
+        # In a type that can be drawn in: not all can.
+        sign, size = (torch.empty(part.shape, dtype=torch.float64) for _ in range(2))
+        sign.random_(0, 2, generator=draw).mul_(2).sub_(1)
+        part.copy_(size.random_(1, 8, generator=draw).mul_(sign))
     return found
 
 

@@ -26,6 +26,8 @@ _JUMP = 0.01  # of the mean log width: a step that loses more meets margins that
 _COLLAPSED = 0.02  # of a step: what is left of it where it does not lose, but margins jump all the same
 _CLOSE = 2e-3  # of a factor: how far a rough end may be from a precise one, to be put right without a bracket
 _SLOWER = 10.0  # times the gain that quadratic convergence promises: what a step may bring
+_INSIDE = 0.7  # times the region: where to linearise where that lost as well
+_HALVED = 0.5  # times a share that lost
 _LEAST_SHARE = 0.05  # of the way to where linearised margins lead
 _SHORTER = 0.8  # times a step: one that is to be shorter by less is made as it is
 _BENT = 2.5  # power of the share, that what a step loses grows by
@@ -93,19 +95,23 @@ class Sequential:
     def _ended(self, course: Course, active: Tensor, gained: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """Which of the inputs `active` are done, now that a step has `gained` so much, and which are stuck where
         margins jump, `m` each; what is to be done otherwise with those that are not stuck yet."""
-        share, last, careful = course.share[active], course.last[active], course.careful[active]
+        share, last, jumps = course.share[active], course.last[active], course.jumps[active]
         # Whole steps converge quadratically: what the next one would gain is nearly known.
         ahead = torch.where(last > 0, _SLOWER * gained.square() / last, torch.inf)
         course.last[active] = torch.where(share == 1, gained, 0.0)
         little = self.gain if step + 1 < _FIRST else self.later
         done = (gained < little * share.clamp_min(_CREEPS)) | ((share == 1) & (ahead < self.gain))
-        # What lost much did not converge: margins jump there, and rays that seemed to end may not. Once more, from
-        # where they do end, with whole steps; after that with what these came to.
-        lost = (gained < -_JUMP) | ((share < _COLLAPSED) & (gained < self.later) & ~careful)
-        again = active[lost]
-        course.share[again] = torch.where(careful, share, 1.0)[lost]
-        course.careful[again], course.here.met[again] = True, False
-        return done & ~lost, lost & careful & (share < _LEAST_SHARE)
+        # What lost much did not converge: margins jump there, and rays that seemed to end may not. So the next step is
+        # from where they do end. If that loses, too, with the small share that is left: once more from inside.
+        lost = (gained < -_JUMP) & ((jumps == 0) | (share < _LEAST_SHARE))
+        lost = lost | ((share < _COLLAPSED) & (gained < self.later) & (jumps == 0))
+        again, done = active[lost], done & (gained >= -_JUMP) & ~lost
+        course.jumps[again] += 1
+        course.here.met[again] = False
+        inside = active[lost & (jumps == 1)]
+        course.here.factor[inside] *= _INSIDE
+        course.share[inside] = 1.0
+        return done, lost & (jumps == 2)
 
     def _scale(self, problem: Problem, here: Ray, best: Best) -> None:
         """Offers the ends of the rays."""
@@ -124,7 +130,7 @@ class Sequential:
 
     def _put_right(self, part: Problem, course: Course, active: Tensor) -> None:
         """Finds where rays of the inputs `active`, whose problem is `part`, really end, if margins jump there."""
-        some = (course.careful & ~course.here.met)[active].nonzero().squeeze(1)
+        some = ((course.jumps == 1) & ~course.here.met)[active].nonzero().squeeze(1)
         if not len(some):
             return
         own, at = part.take(some), active[some]
@@ -132,13 +138,17 @@ class Sequential:
         end = to_boundary(own, rays.base, tolerance=self.tolerance, points=rays.points)
         seen = torch.ones_like(end.met)
         ray = Ray.through(own, rays.base, end.points, end.low.to(seen.device), seen)
+        # Whole steps again, unless those were taken from this very place.
+        moved = (end.low.to(rays.factor) - rays.factor).abs() > self.tolerance * rays.factor
+        untried = course.share[at] < _HALVED ** (1 + self.retries)
+        course.share[at] = torch.where(moved | untried, 1.0, course.share[at])
         course.here.put(at, ray, seen)
         course.sure.put(at, ray, seen)
 
     def _step(self, part: Problem, course: Course, active: Tensor, step: int) -> Tensor:
         """Linearises the margins of the inputs `active`, whose problem is `part`, at the end of the rays they are on,
         and takes them to better ones; how much their mean log width seems to have grown, `m`."""
-        here, sure, share, careful = course.here, course.sure, course.share, course.careful
+        here, sure, share, careful = course.here, course.sure, course.share, course.jumps > 0
         base = here.base[active]
         theta = part.region.grow(base, here.factor[active].to(base))
         linear = part.jacobian(theta, step)
@@ -149,7 +159,8 @@ class Sequential:
         met = here.met[active]
         # A margin that jumps to a negative value ends elsewhere than its power of the factor does.
         ray = Ray.through(part, theta, points, torch.where(met, 1.0, points.root()), met)
-        sure.put(active, ray, ray.size > sure.size[active])
+        # Of rays whose margins jump, only an end that was seen is believed.
+        sure.put(active, ray, (ray.size > sure.size[active]) & (met | ~careful[active]))
         target = part.respond(linear, theta, step)
         del linear  # of many features the largest thing there is
         target = torch.where(torch.isfinite(target), target, theta)
@@ -171,12 +182,12 @@ class Sequential:
             here.put(own, found, better)
             gained[pending] = gain
             pending = pending[~better]
-            share[active[pending]] /= 2
+            share[active[pending]] *= _HALVED
         return gained
 
     def _along(self, part: Problem, walk: Walk, power: Tensor, careful: Tensor, *, first: bool, probe: bool) -> Ray:
         """The ray through where a walk leads to. `first`: whether others follow, so that its end matters less the more
-        it gains; `probe`: whether to find out whether it leads too far; `careful`: see `Course`."""
+        it gains; `probe`: whether to find out whether it leads too far; `careful`: where margins jump."""
         rough = self.roughly * torch.ones_like(walk.gain)
         if first:
             rough = torch.minimum(torch.maximum(_TENTH * walk.gain, rough), _ROUGHER * rough)
@@ -267,20 +278,22 @@ class Ray:
 @dataclass
 class Course:
     """How far inputs are. `here`: the rays they are on; `sure`: the best ones along which margins were linearised;
-    `share`: how much of a step to go; `last`: what the last step gained, if it was a whole one, else zero; `careful`:
-    whether margins were found to jump, so that rays are followed to their very ends. `b` each."""
+    `share`: how much of a step to go; `last`: what the last step gained, if it was a whole one, else zero; `jumps`: how
+    often margins were found to jump, so that rays are followed to their very ends. `b` each."""
 
     here: Ray
     sure: Ray
     share: Tensor
     last: Tensor
-    careful: Tensor
+    jumps: Tensor
 
     @staticmethod
     def begin(problem: Problem, best: Best) -> Course:
         here = Ray.unknown(problem, best)
         one = torch.ones_like(here.factor)
-        return Course(here, here.take(torch.arange(len(one), device=one.device)), one, one - 1, one < 1)
+        return Course(
+            here, here.take(torch.arange(len(one), device=one.device)), one, one - 1, torch.zeros_like(one).long()
+        )
 
 
 def _powers(margins: Tensor, slopes: Tensor, at_input: Tensor) -> Tensor:
