@@ -32,7 +32,7 @@ from elbowroom.search.regions.input_set import InputSet, dot
 _FEW, _MOST_ACTIVE = 128, 0.8  # entries of a node, and the share of them: from where on cutting rows to them pays
 # Rows for one end of each entry, then for the other ends that are needed: from where on two passes pay. Entries of an
 # image; and of the last layer, numbers in all rows.
-_MANY, _LONG = 256, 1 << 20
+_MANY, _LONG = 256, 1 << 19
 
 BoundFunction = Callable[[Network, InputSet, Specification], Tensor]
 
