@@ -12,6 +12,7 @@ ratios to those of one thread. On a machine that others use, only the CPU second
   784-256-256-10 and on 784-300-300-300-10, and one on 150528-64-64-10: seconds of the second call, by one thread and by
   two, which wait as torch has them do by itself.
 - shared: 200 inputs on 784-256-256-10. The default ought to be the quickest of these.
+- large: 4 inputs on networks from 784-400x3 on, which one thread and two passive ones take: when do threads pay?
 - with --spinning also two threads that wait as torch has them do by itself, which takes minutes where others are busy.
 - start: each command on a run of one input, against `import torch` alone, by CPU time.
 """
@@ -50,6 +51,18 @@ clock, used = time.perf_counter(), time.process_time()
 er.certify(net, x, domain=(0, 1))
 print(time.perf_counter() - clock, time.process_time() - used)
 """
+# Workers are children of a server that nobody waits for: whatever is left without a parent is waited for here.
+_WITH_ORPHANS = """
+import ctypes, os, subprocess, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+status = subprocess.run(sys.argv[1:]).returncode
+try:
+    while True:
+        os.wait()
+except ChildProcessError:
+    sys.exit(status)
+"""
 Way = tuple[tuple[str, ...], dict[str, str]]  # flags, environment
 ONE, TWO = {"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2"}
 TWO_THREADS = ("--workers", "1", "--threads", "2")
@@ -57,13 +70,14 @@ SPINNING: dict[str, Way] = {"two threads, spinning": (TWO_THREADS, {**TWO, "GOMP
 
 
 def cost(*arguments: str, **environment: str) -> tuple[float, float]:
-    """CPU seconds of a process and of those it waited for, and seconds of the clock. What this process was told about
+    """CPU seconds of a process and of all that it started, and seconds of the clock. What this process was told about
     threads is not passed on."""
     given = {name: value for name, value in os.environ.items() if name not in _OURS}
     began = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, *arguments], env={**given, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+        [sys.executable, "-c", _WITH_ORPHANS, sys.executable, *arguments],
+        env={**given, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
     assert process.stderr is not None
     said = process.stderr.read().decode()
     _, status, used = os.wait4(process.pid, 0)
@@ -159,6 +173,15 @@ def shared(repeat: int, inputs: int, more: dict[str, Way]) -> dict[str, Any]:
     return found
 
 
+def large(repeat: int, inputs: int, more: dict[str, Way]) -> dict[str, Any]:
+    found = {}
+    for width in (400, 800, 1500):
+        print(f"4 inputs, 784-{width}x3:")
+        ways: dict[str, Way] = {"one thread": ((), ONE), "two threads": (TWO_THREADS, TWO)}
+        found[str(width)] = compare((784, width, 3), 4, ways, repeat)
+    return found
+
+
 def start(repeat: int, inputs: int, more: dict[str, Way]) -> dict[str, Any]:
     print("start, CPU seconds beyond `import torch` alone:")
     with tempfile.TemporaryDirectory() as name:
@@ -188,7 +211,7 @@ def start(repeat: int, inputs: int, more: dict[str, Way]) -> dict[str, Any]:
     return {"torch": torch_alone, "later": later}
 
 
-PARTS = {"busy": busy, "library": library, "shared": shared, "start": start}
+PARTS = {"busy": busy, "library": library, "shared": shared, "large": large, "start": start}
 
 
 def main() -> None:

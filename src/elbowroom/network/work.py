@@ -10,9 +10,9 @@ from elbowroom.network.graph import Network
 from elbowroom.network.operations import Conv, Linear
 
 # CPU seconds, as on the machine of docs/scaling.md (a faster one is so at all of it): of an input per operation, per
-# coefficient and per neuron, for some 12 evaluations and what goes with them (rows cut short, so fewer operations) on
+# coefficient and per neuron, for some 10 evaluations and what goes with them (rows cut short, so fewer operations) on
 # one thread, by the tables there.
-_OPERATION, _COEFFICIENT, _NEURON = 10 / 80e9, 6e-8, 6e-5
+_OPERATION, _COEFFICIENT, _NEURON = 1.2e-11, 8e-8, 3.5e-5
 _GRAIN = 50e6  # operations of an evaluation that keep one thread busy; four times as many keep two, nine times three
 # Inputs of so many features are worked on in blocks that the cache holds (`search/bounds/wide.py`): so many numbers.
 _WIDE, _BLOCK = 1 << 13, 200_000

@@ -2,8 +2,8 @@
 
 A rule over what is known before the first input: the network, the number of inputs, the cores and the memory. Measured
 (docs/running.md): processes of one thread each lose nothing but their start. Threads of one process wait for each other
-at every operation: two of them do a small network's work no faster than one, and that of a large one 1.5 times as fast
-at most. So there are as many workers as the work pays for, and threads where it pays for fewer than there are cores.
+at every operation, and the commands let them wait passively: two of them take longer than one for all but very large
+networks, and more CPU time always. So there are as many workers as the work pays for, and threads of very large ones.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from elbowroom.runs.settings import Settings
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.memory import Budget, bytes_of
 
-# CPU seconds of a worker, to load torch and this package; less where one loads them for all.
-_START = 1.7
+# CPU seconds of a worker, to load torch and this package or its share of the process that loads them for all.
+_START = 1.3
 _MORE = 0.25  # how much more CPU time than one thread all starts together may take
+_THREADS_PAY = 4e10  # operations at once, from where on threads that wait passively take no quarter more CPU time
 _INPUTS_EACH = 4  # at least: so many parts of one input, and nobody waits long for the last one
 _ROOM_EACH = 1 << 30  # bytes
 
@@ -40,7 +41,12 @@ def share(work: Work, inputs: int, cores: int, fit: int, threads: int | None = N
     """How to do it. `fit`: workers that there is memory for; `threads`: of each worker, where they are given."""
     paid = int(_MORE * (inputs * work.seconds / _START + 1))  # workers, if they may add that to all, a start included
     workers = max(1, min(cores // (threads or 1), paid, inputs // _INPUTS_EACH, fit))
-    return Share(workers, threads or busy_threads(work, cores // workers))
+    return Share(workers, threads or _threads(work, cores // workers))
+
+
+def _threads(work: Work, cores: int) -> int:
+    """Of a worker that has so many cores."""
+    return busy_threads(work, cores) if work.at_once >= _THREADS_PAY else 1
 
 
 def threads_each(settings: Settings) -> int:
@@ -52,9 +58,11 @@ def shared(settings: Settings, net: Network, inputs: int) -> Settings:
     """The settings with workers and threads, for this number of inputs. What is given stays; a GPU is used by one
     process, and a cluster is shared out by itself."""
     device = device_of(settings) if settings.engine == "local" else None
-    if device is None or device.type != "cpu" or settings.workers is not None:
+    if device is None or device.type != "cpu":
         return settings
     work = Work.of(net, method_named(settings.bounds).hidden)
+    if settings.workers is not None:
+        return dataclasses.replace(settings, threads=settings.threads or _threads(work, threads_each(settings)))
     found = share(work, inputs, cores_here(), _fit(settings, net, device), settings.threads)
     return dataclasses.replace(settings, workers=found.workers, threads=found.threads)
 
