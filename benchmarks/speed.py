@@ -278,11 +278,10 @@ class Bench:
     def wide(self) -> None:
         x = torch.rand(1, 150528, generator=torch.Generator().manual_seed(1))
         net = network([150528, 64, 64, 10])
-        for region in (er.Box(), er.Box(asymmetric=True)):
-            told = {"region": region, "domain": (0, 1)}
-            self._certify(f"150528-64-64-10, {region.name}", net, x, told)
-        few = er.Sequential(gradients=4)
-        self._certify(f"150528-64-64-10, {region.name}, 4 linearisations", net, x, {**told, "solver": few})
+        few = {"region": er.Box(asymmetric=True), "solver": er.Sequential(gradients=4)}
+        cases = {"Box": {"region": er.Box()}, "Box(asymmetric)": {"region": er.Box(asymmetric=True)}}
+        for name, told in {**cases, "Box(asymmetric), 4 linearisations": few}.items():
+            self._certify(f"150528-64-64-10, {name}", net, x, {"domain": (0, 1), **told})
 
     def mnist(self) -> None:
         from gpu import mnist, trained

@@ -210,21 +210,61 @@ def test_where_margins_jump_on_a_gpu(count: int) -> None:
 
 def test_who_is_done_and_who_is_stuck() -> None:
     """After a fifth linearisation: one gained enough; whole steps converge; a small share gained what is little of a
-    whole step; the same of much less; one that lost much is looked at closely; with little of a step left it goes on
-    from inside; and once more it is stuck."""
-    problem = _margins(torch.ones(1, 2, dtype=torch.float64)).take(torch.zeros(7, dtype=torch.long))
-    course = Course.begin(problem, Best(problem, torch.full((7, 2), 0.1, dtype=torch.float64)))
-    course.share[:] = torch.tensor([1, 1, 0.1, 0.1, 0.5, 0.01, 0.01])
+    whole step; the same of much less; one that lost much is looked at closely, as is one of whose step next to nothing
+    is left; with little of it left it goes on from inside; and once more it is stuck."""
+    problem = _margins(torch.ones(1, 2, dtype=torch.float64)).take(torch.zeros(8, dtype=torch.long))
+    course = Course.begin(problem, Best(problem, torch.full((8, 2), 0.1, dtype=torch.float64)))
+    course.share[:] = torch.tensor([1, 1, 0.1, 0.1, 0.5, 0.01, 0.01, 0.01])
     course.last[:2] = torch.tensor([0.02, 1.0])
-    course.jumps[5:] = torch.tensor([1, 2])
-    gained = torch.tensor([5e-3, 5e-3, 2e-3, 5e-4, -0.1, -0.1, -0.1]).double()
-    done, stuck = er.Sequential()._ended(course, torch.arange(7), gained, step=4)
-    assert done.tolist() == [False, True, False, True, False, False, False]
-    assert stuck.tolist() == [False] * 6 + [True]
-    assert course.jumps.tolist() == [0, 0, 0, 0, 1, 2, 3] and course.here.met.tolist() == [True] * 4 + [False] * 3
-    assert course.share[:6].tolist() == pytest.approx([1, 1, 0.1, 0.1, 0.5, 1.0])
-    assert course.here.factor.tolist() == pytest.approx([1, 1, 1, 1, 1, 0.7, 1])
-    assert course.last.tolist() == pytest.approx([5e-3, 5e-3, 0, 0, 0, 0, 0])
+    course.jumps[6:] = torch.tensor([1, 2])
+    gained = torch.tensor([5e-3, 5e-3, 2e-3, 5e-4, -0.1, 5e-4, -0.1, -0.1]).double()
+    done, stuck = er.Sequential()._ended(course, torch.arange(8), gained, step=4)
+    assert done.tolist() == [False, True, False, True, False, False, False, False]
+    assert stuck.tolist() == [False] * 7 + [True]
+    assert course.jumps.tolist() == [0, 0, 0, 0, 1, 1, 2, 3] and course.here.met.tolist() == [True] * 4 + [False] * 4
+    assert course.share[:7].tolist() == pytest.approx([1, 1, 0.1, 0.1, 0.5, 0.01, 1.0])
+    assert course.here.factor.tolist() == pytest.approx([1, 1, 1, 1, 1, 1, 0.7, 1])
+    assert course.last.tolist() == pytest.approx([5e-3, 5e-3, 0, 0, 0, 0, 0, 0])
+
+
+def test_ends_beyond_a_jump_are_not_believed() -> None:
+    """From inside margins say that a ray reaches far beyond where they jump."""
+    smooth = _margins(torch.tensor([[1.0, 2.0]], dtype=torch.float64))
+
+    def evaluate(inputs: Any, index: Any) -> Any:
+        return smooth.evaluate(inputs, index) - 5.0 * (inputs.radius.flatten(1) > 0.1001).any(1, keepdim=True)
+
+    problem = replace(smooth, evaluate=evaluate)
+    solver, one = er.Sequential(), torch.tensor([0])
+    course = Course.begin(problem, Best(problem, torch.full((1, 2), 0.1, dtype=torch.float64)))
+    course.jumps[:], course.here.met[:] = 1, False
+    solver._put_right(problem, course, one)
+    known = course.sure.size.clone()
+    course.jumps[:], course.here.met[:] = 2, False
+    course.here.factor *= 0.7
+    solver._step(problem, course, one, step=3)
+    assert torch.equal(course.sure.size, known)
+
+
+def test_where_margins_jump_ends_are_not_rough(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, plain = [], to_boundary
+
+    def watched(part: Problem, theta: Tensor, **how: Any) -> Any:
+        told.extend(how["roughly"].tolist() if torch.is_tensor(how.get("roughly")) else [])
+        return plain(part, theta, **how)
+
+    monkeypatch.setattr("elbowroom.search.solvers.sequential.to_boundary", watched)
+    net = mlp(np.random.default_rng(0), [5, 12, 12, 12, 12, 3])
+    x = torch.rand(24, 5, generator=torch.Generator().manual_seed(0))
+    er.certify(net, x, region=er.Box(asymmetric=True))
+    assert 0 < told.count(0.0) < len(told)
+
+
+def test_losses_are_taken_to_grow_a_little_faster_than_the_radius() -> None:
+    smooth = _margins(torch.ones(1, 2, dtype=torch.float64))
+    problem = replace(smooth, evaluate=lambda inputs, index: 1 - inputs.radius.flatten(1).amax(1, keepdim=True) ** 1.3)
+    radius = find.uniform_radius(problem, torch.ones(1, 2).double(), torch.tensor([0.5]).double())
+    assert float(radius) == pytest.approx(1, rel=5e-4) and int(problem.work.evaluations) == 2
 
 
 def test_where_a_ray_really_ends_steps_are_whole_again_unless_they_were_made_there() -> None:
