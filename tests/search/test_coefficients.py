@@ -27,8 +27,8 @@ METHODS = ("quadratic", "combined", "adaptive")
 def patched(**values: Any) -> Iterator[None]:
     """Settings of the rows, for a while."""
     homes = {
-        "plan": route, "_NEARLY_ALL": walk, "_FEW": propagate, "_MOST_ACTIVE": propagate, "_reads_slowly": walk,
-        "_pays": dense,
+        "plan": route, "_NEARLY_ALL": route, "_FEW_OPEN": walk, "_FEW": propagate, "_MOST_ACTIVE": propagate,
+        "_reads_slowly": walk, "_pays": dense,
     }  # fmt: skip
     before = {name: getattr(homes[name], name) for name in values}
     try:
@@ -48,7 +48,7 @@ def over_whole_nodes() -> Any:
 
 def over_what_they_reach() -> Any:
     """However large the windows, and however many entries are active."""
-    return patched(_NEARLY_ALL=torch.inf, _FEW=1, _MOST_ACTIVE=1.0)
+    return patched(_NEARLY_ALL=torch.inf, _FEW=1, _MOST_ACTIVE=1.0, _FEW_OPEN=1.0)
 
 
 def as_on_a_gpu() -> Any:
@@ -156,10 +156,10 @@ def test_windows_are_used_where_they_pay() -> None:
             ops.Reshape((-1,)), ops.Linear(weights(rng, 3, 1568)),
         ],
     )  # fmt: skip
-    sizes = {i: at and at.size for i, at in walk.plan(net, 3, [0, 1, 2, 3], True).items()}
+    sizes = {i: at and at.size for i, at in route.plan(net, 3, [0, 1, 2, 3], True).items()}
     assert sizes == {0: (5, 5), 1: (3, 3), 2: (3, 3), 3: (1, 1)}
-    assert walk.plan(net, 3, [0, 1, 2, 3], False)[0] is None  # a ball's support needs whole rows
-    assert set(walk.plan(net, 6, list(range(7)), True).values()) == {None}
+    assert route.plan(net, 3, [0, 1, 2, 3], False)[0] is None  # a ball's support needs whole rows
+    assert set(route.plan(net, 6, list(range(7)), True).values()) == {None}
     compare(net, random_region(rng, net.input_shape, "box", batch=2, scale=0.02).inputs, "adaptive", skip=True)
 
 

@@ -14,7 +14,7 @@ import elbowroom as er
 from elbowroom.claim.specification import label_stays
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
-from elbowroom.search.bounds import route, walk
+from elbowroom.search.bounds import route
 from elbowroom.search.bounds.front import Front
 from elbowroom.search.bounds.propagate import margins_of
 from elbowroom.search.regions.input_set import InputSet
@@ -70,7 +70,7 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 @pytest.mark.parametrize("method", ["combined", "adaptive"])
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_the_same_margins_and_derivatives(case: str, method: str, windows: bool, anew: pytest.MonkeyPatch) -> None:
-    anew.setattr(walk, "_NEARLY_ALL", torch.inf if windows else 0.0)
+    anew.setattr(route, "_NEARLY_ALL", torch.inf if windows else 0.0)
     net = network(case)
     assert Front.of(net) is not None
     found = margins_and_derivatives(net, method)

@@ -67,11 +67,13 @@ def past_lines(
 
 
 def past_planes(
-    c: Coefficients, below: Sequence[Tensor], lines: Lines, parallel: bool, look: Callable[[], list[Tensor]]
-) -> tuple[Tensor, list[Tensor]]:
+    c: Coefficients, below: Sequence[Tensor], lines: Lines, parallel: bool, look: Callable[[], list[Tensor]],
+    few: int | None = None,
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """On the way up past the same lines: from the derivatives of rows' bounds by the numbers `below`, per term, those
     by the numbers of `c`, and by the slope of every term and the half-gap, if `parallel`; else by the lower slope and
-    both slopes together, per term, and the same of the ends."""
+    both slopes together, per term, and the same of the ends. `few`: all but the first are of so many entries only, the
+    first ones of `Columns`."""
     a = numbers(c)
 
     def plain() -> tuple[Tensor, ...]:
@@ -79,20 +81,20 @@ def past_planes(
         return tuple(t.to(a.dtype) for t in found)
 
     def in_full(a: Tensor, below: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        every, by = look(), []
+        every, by, own = look(), [], a if few is None else a[..., :few]
         if parallel:
-            here, by_ends = -torch.copysign(every[-1], a), [-a.abs()]
+            here, by_ends = -torch.copysign(every[-1], a), [-own.abs()]
         else:
-            above, by_lower_end = (a > 0).to(a.dtype), a.clamp_min(0)
-            here, by_ends = torch.addcmul(every[-2], above, every[-1]), [by_lower_end, a]
+            above = (a > 0).to(a.dtype)
+            here, by_ends = torch.addcmul(every[-2], above, every[-1]), [own.clamp_min(0), own]
         for t, g in enumerate(below):
-            by_slope = g * a
+            by_slope = (g if few is None else g[..., :few]) * own
             if parallel:
                 by += [by_slope]
                 here = torch.addcmul(here, g, every[t])
             else:
                 upper, step = every[2 * t : 2 * t + 2]
-                by += [by_slope * above, by_slope]
+                by += [by_slope * (above if few is None else above[..., :few]), by_slope]
                 here = torch.addcmul(here, g, torch.addcmul(upper, above, step))
         return here, *by, *by_ends
 
@@ -101,7 +103,7 @@ def past_planes(
         return (here, by_upper, by_end) if parallel else (here, by_lower, by_upper, by_end, a)
 
     one = len(below) == 1 and below[0].shape == a.shape and len(a) == len(lines)
-    fits = one and _fits(c, len(a))
+    fits = one and few is None and _fits(c, len(a))
     here, *by = _better(("up", *_kind(c), parallel), plain, fused) if fits else plain()
     return here, by
 

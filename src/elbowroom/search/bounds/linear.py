@@ -35,7 +35,7 @@ from elbowroom.search.bounds.fused import collected, rows_of
 from elbowroom.search.bounds.maps import MAPS
 from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.route import Route
-from elbowroom.search.bounds.sizes import Sizes, alike, numbers_of
+from elbowroom.search.bounds.sizes import Active, Sizes, alike, numbers_of
 from elbowroom.search.bounds.walk import Steps, Walk, relaxations
 from elbowroom.search.bounds.wide import Through
 from elbowroom.search.memory import Pool
@@ -56,7 +56,7 @@ def lower_deviation(
     chunk: int,
     pool: Pool,
     chosen: Tensor | None = None,
-    active: dict[int, Tensor] | None = None,
+    active: dict[int, Active] | None = None,
     sizes: Sizes | None = None,
     signed: bool = False,
     rough: Network | None = None,
@@ -70,8 +70,8 @@ def lower_deviation(
     last, of its negative, and stand for themselves. Returns `b x r`. With
     parallel lines the result is minus the radius, to be added to the rows' centre. `chunk`: bytes for the rows in
     flight; `pool`: where Jacobians may be kept, which are computed again for each gradient where they do not fit.
-    `active`: of some relaxed nodes, the entries that are not zero throughout, `b x m`, filled up with -1. `sizes`: how
-    many rows there is room for, where that depends on numbers. `rough`: the network in half precision, if rows may be.
+    `active`: of some relaxed nodes, the entries that are not zero throughout. `sizes`: how many rows there is room for,
+    where that depends on numbers. `rough`: the network in half precision, if rows may be.
     Differentiable by the region's radius and the planes.
     """
     route = Route.of(net, inputs, node, rows is None, rough is not None)
@@ -79,10 +79,12 @@ def lower_deviation(
     if route.front is not None:
         seen, inputs = route.front, route.front.inputs(inputs)
     relaxed = [i for i in route.ancestors if i in planes]
+    both = False
     if chosen is not None and not parallel and not signed:
         negative = torch.where(chosen >= 0, chosen + net.nodes[node].size, -1)
         chosen = torch.stack([chosen, negative], 2).flatten(1)
-    own = active or {}, sizes or Sizes(), rough
+        both = any(known.open is not None for known in (active or {}).values())
+    own = active or {}, sizes or Sizes(), rough, both
     job = _Job(seen, route, node, rows, chosen, relaxed, inputs, parallel, chunk, pool, planes, *own)
     tensors = [inputs.radius]
     for i in relaxed:
@@ -163,10 +165,12 @@ class _Job:
     chunk: int
     pool: Pool
     planes: dict[int, Planes]
-    active: dict[int, Tensor]
+    active: dict[int, Active]
     sizes: Sizes
     rough: Network | None
+    both: bool  # whether each chosen row is followed by its negative, and both may go down together
     _kept: _Jacobian | None = field(default=None, repr=False)
+    _asked: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         self.plan, self.entry, self.widest = self.route.plan, self.route.entry, self.route.widest
@@ -216,11 +220,19 @@ class _Job:
         for part, count in alike(chosen, self.sizes, rows_at_once):
             walk = self._walk(tensors, part, False)
             step = -(-count // -(-count // rows_at_once)) if count else 1  # parts of a size
+            step += step % 2 if self.both else 0
             for r in range(0, count, step):
                 r_end = min(r + step, count)
-                start = self._unit_rows(chosen[part, r:r_end].clamp_min(0), walk)
-                out[part, r:r_end] = walk.down(start)
+                out[part, r:r_end] = self._down_chosen(chosen[part, r:r_end].clamp_min(0), walk)
         return out
+
+    def _down_chosen(self, index: Tensor, walk: Walk) -> Tensor:
+        """The lower bounds of rows by number, `b x r`; if `both`, pairs of one and its negative."""
+        if not self.both or not walk.has_pairs(self.node):
+            return walk.down(self._unit_rows(index, walk))
+        ((below, start),) = self._unit_rows(index[:, ::2], walk).items()
+        assert isinstance(start, Columns)
+        return walk.down_both(below, start)
 
     def _walk(self, tensors: Sequence[Tensor], part: slice | Tensor, trace: bool, unit: Tensor | None = None) -> Walk:
         """`unit`: `m`, of what radius and ends are measured in."""
@@ -232,12 +244,14 @@ class _Job:
             planes = {i: p._replace(lines=p.lines.in_units(unit, ends)) for i, p in planes.items()}
         return Walk(self.carrier, self.plan, self.inputs.take(part, radius), planes, self.parallel, trace, self.entry)
 
-    def _active_in(self, i: int, part: slice | Tensor) -> Tensor:
-        """The active entries of node i for a part of the batch, `b x m`, as many as these inputs have at most."""
-        own = self.active[i][part]
-        if self.sizes.fixed or own.is_cuda:  # it is not worth to wait for a number
-            return own
-        return own[:, : int((own >= 0).sum(1).max())]
+    def _active_in(self, i: int, part: slice | Tensor) -> tuple[Tensor, int | None]:
+        """The active entries of node i for a part of the batch, `b x m`, as many as these inputs have at most, and how
+        many of them may be open."""
+        entries, open_ = self.active[i]
+        if self.sizes.fixed or open_ is None:  # it is not worth to wait for a number
+            return entries[part], None
+        own = entries[part]
+        return own[:, : int((own >= 0).sum(1).max())], int(open_[part].max())
 
     def _start(self, first: int, last: int, batch: slice | None) -> dict[int, Coefficients]:
         """Coefficients of rows `first` to `last`: `1 x r x *shape`, or the inputs' own where `batch` is given."""
@@ -303,14 +317,18 @@ class _Job:
 
     def pull_back(self, grads: Tensor, tensors: Sequence[Tensor], keep: bool = True) -> list[Tensor]:
         """Gradients of k functions by every tensor, `k x b x ...`, given those by the rows' bounds, `k x b x r`.
-        `keep`: what derivatives were computed, for others, where there is room."""
+        `keep`: what derivatives were computed, for others, where there is room. (Not the first time: who asks once
+        need not write them all.)"""
         needed = (grads != 0).any(0)
+        if self.both:
+            needed = needed.unflatten(1, (-1, 2)).any(2).repeat_interleave(2, 1)
         totals = [t.new_zeros(len(grads), *t.shape) for t in tensors]
         index = numbers_of(needed, self.sizes, ("needed", self.node))
         if not index.numel():
             return totals
         jacobian = self._kept
         lacking = jacobian is None or bool((needed & ~jacobian.covered).any())
+        keep, self._asked = keep and self._asked, True
         if lacking and keep:
             covered = needed if jacobian is None else needed | jacobian.covered
             every = numbers_of(covered, self.sizes, ("needed", self.node))
@@ -357,6 +375,7 @@ class _Job:
         """Derivatives of the rows `index` (`b x s`, -1 for none), some at a time."""
         size = (_ON_GPU if index.is_cuda else _ON_CPU) * self.chunk
         step = max(1, size // (self._width(tensors) * self.dtype.itemsize))
+        step += step % 2 if self.both else 0
         for part, count in alike(index, self.sizes, step):
             # Radii may be too small for half precision: there they are measured in the largest one.
             unit = None if self.rough is None else _largest(tensors[0][part])
@@ -373,11 +392,11 @@ class _Job:
             own = own.expand(len(index), -1, -1).to(self.dtype)
             start: dict[int, Coefficients] = {}
             start[self.node] = self._shaped(own.gather(1, rows[..., None].expand(-1, -1, own.shape[-1])))
+            walk.down(start)
         elif self.chosen is not None:
-            start = self._unit_rows(self.chosen[part].gather(1, rows).clamp_min(0), walk)
+            self._down_chosen(self.chosen[part].gather(1, rows).clamp_min(0), walk)
         else:
-            start = self._unit_rows(rows, walk)
-        walk.down(start)
+            walk.down(self._unit_rows(rows, walk))
         return walk.up(self.route.ancestors)
 
 

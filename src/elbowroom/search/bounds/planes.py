@@ -88,11 +88,13 @@ class Relaxed:
     """What the search knows of one type of operation that is not affine.
 
     `univariate`: each output is a function of one number, the entry of the only input in its place; `interval` is then
-    its range. `zero_below`: it gives zero wherever its input is not positive.
+    its range. `zero_below`: it gives zero wherever its input is not positive. `straight`: where its planes
+    are one, they stay so and do not move as intervals change a little.
     """
 
     univariate = False
     zero_below = False
+    straight = False
 
     def interval(self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The smallest and the largest value, given those of the inputs; every tensor `b x *shape`."""

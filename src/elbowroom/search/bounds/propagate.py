@@ -22,7 +22,7 @@ from elbowroom.search.bounds.methods import Method, check_margin, method_named
 from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.relaxations import TABLE, row_of
 from elbowroom.search.bounds.sharpened import PLAIN, Known, Sharpening, sharpened
-from elbowroom.search.bounds.sizes import Sizes, numbers_of
+from elbowroom.search.bounds.sizes import Active, Sizes, numbers_of
 from elbowroom.search.bounds.stable import Seen
 from elbowroom.search.bounds.wide import is_wide
 from elbowroom.search.memory import Budget, Pool
@@ -77,7 +77,7 @@ class Propagation:
         # paper's phi); with others anything.
         self.phi = [torch.zeros_like(lower)]
         self.planes: dict[int, Planes] = {}
-        self._active: dict[int, Tensor] = {}
+        self._active: dict[int, Active] = {}
         self._wide = is_wide(net, inputs)  # so that even in a small layer a row is worth being cut short
         self._product = [inputs.is_box]  # node i takes every point of its interval (coordinates are free)
         self._tight = [inputs.is_box]  # node i's interval is exact, so a linear bound cannot improve on it
@@ -173,11 +173,13 @@ class Propagation:
             return
         planes = self.planes[i]
         zero = (planes.lower == 0) & (planes.upper == 0)
+        one_line = planes.lower == planes.upper
         for term in planes.terms:
             zero = zero & (term.lower_slope == 0) & (term.upper_slope == 0)
-        active = numbers_of(~zero, self._sizes, ("active", i))
-        if active.shape[1] <= _MOST_ACTIVE * node.size or self._rough is not None:  # whose rows are better cut evenly
-            self._active[i] = active
+            one_line = one_line & (term.lower_slope == term.upper_slope)
+        index = numbers_of(~zero, self._sizes, ("active", i))
+        if index.shape[1] <= _MOST_ACTIVE * node.size or self._rough is not None:  # whose rows are better cut evenly
+            self._active[i] = Active.of(index, ~one_line if row_of(node).straight else None)
 
     def _linear_bounds(self, i: int, chosen: Tensor | None) -> tuple[Tensor, Tensor]:
         """Bounds of node i; of its `chosen` entries only (`b x s`, -1 for none), infinite for the others."""

@@ -21,10 +21,9 @@ from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.propagate import OwnBounds
 from elbowroom.search.bounds.rough import roughly
-from elbowroom.search.bounds.route import net_ancestors
+from elbowroom.search.bounds.route import net_ancestors, plan, widest
 from elbowroom.search.bounds.sizes import Fixed, Key, Noted, Sizes, room_for
 from elbowroom.search.bounds.stable import Stable
-from elbowroom.search.bounds.walk import plan, widest
 from elbowroom.search.derivatives import Derivatives, derivatives, least_left
 from elbowroom.search.regions.input_set import InputSet
 

@@ -18,6 +18,7 @@ class Rectifier(Relaxed):
 
     univariate = True
     zero_below = True
+    straight = True
 
     def interval(self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         (l,), (u,) = lowers, uppers

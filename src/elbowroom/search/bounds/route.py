@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elbowroom.network.graph import Network
+from elbowroom.network.graph import Network, Node
+from elbowroom.search.bounds.coefficients import Geometry
 from elbowroom.search.bounds.front import Front, Nodes
-from elbowroom.search.bounds.walk import Plan, plan, widest
+from elbowroom.search.bounds.maps import MAPS
+from elbowroom.search.bounds.relaxations import TABLE
 from elbowroom.search.bounds.wide import Entry
 from elbowroom.search.regions.input_set import InputSet
+
+Plan = dict[int, Geometry | None]  # per node: the windows of rows over it; None: rows are over all of it
+_NEARLY_ALL = 0.7  # of the places of a node: windows so large bring nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,4 +72,39 @@ def net_ancestors(net: Nodes, node: int) -> list[int]:
     return sorted(needed)
 
 
-__all__ = ["Route", "net_ancestors"]
+def plan(net: Nodes, node: int, ancestors: Sequence[int], at_input: bool) -> Plan:
+    """The windows of unit rows over a node. `at_input`: also over the input."""
+    found: Plan = dict.fromkeys(ancestors)
+    shape = net.nodes[node].shape
+    if not 2 <= len(shape) <= 4:
+        return found
+    met = {node: True}
+    found[node] = Geometry.point(len(shape) - 1)
+    for i in reversed(ancestors):
+        here, at = net.nodes[i], found[i]
+        if at is not None and i != node:
+            everywhere = _NEARLY_ALL * math.prod(here.shape[1:]) <= math.prod(at.size)
+            at = found[i] = None if everywhere or (i == 0 and not at_input) else at
+        below = None if at is None or i == 0 else _reach(net, here, at)
+        for j in here.inputs:
+            old = found[j]
+            found[j] = below if j not in met else old.hull(below) if old is not None and below is not None else None
+            met[j] = True
+    return found
+
+
+def _reach(net: Nodes, node: Node, at: Geometry) -> Geometry | None:
+    """The windows over the inputs that these windows over the node depend on; None where they are not known."""
+    row = MAPS.get(type(node.op))
+    if row is not None:
+        return row.reach(node.op, at, node.shape, [net.nodes[j].shape for j in node.inputs])
+    relaxed = TABLE.get(type(node.op))
+    return at if relaxed is not None and relaxed.univariate else None
+
+
+def widest(net: Nodes, plan: Plan) -> int:
+    """The most numbers that a row has over any node."""
+    return max(net.nodes[i].size if at is None else at.numbers(net.nodes[i].shape[0]) for i, at in plan.items())
+
+
+__all__ = ["Plan", "Route", "net_ancestors", "plan", "widest"]

@@ -7,6 +7,7 @@ had, and says whether that was enough.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,6 +65,23 @@ def room_for(seen: int) -> int:
     return -(-int(_SPARE * seen) // _STEP) * _STEP
 
 
+class Active(NamedTuple):
+    """The entries of a node that are not zero throughout: `entries`, `b x m`, filled up with -1. The first `open`, `b`,
+    are those whose lines differ, if the others' do not move (see `Relaxed.straight`); on a GPU, which would have to be
+    waited for, that is not known."""
+
+    entries: Tensor
+    open: Tensor | None
+
+    @staticmethod
+    def of(index: Tensor, differ: Tensor | None) -> Active:
+        """`differ`, `b x n`: of which entries the lines do, if that matters."""
+        if index.is_cuda or differ is None:
+            return Active(index, None)
+        one = ~(differ.gather(1, index.clamp_min(0)) & (index >= 0))
+        return Active(index.gather(1, one.to(torch.uint8).argsort(dim=1, stable=True)), (~one).sum(1))
+
+
 def numbers_of(mask: Tensor, sizes: Sizes, key: Key) -> Tensor:
     """The positions that are set in each line of `mask`, `b x most`, filled up with -1. (What there is no room for is
     left out.)"""
@@ -91,4 +109,4 @@ def alike(index: Tensor, room: Sizes, most: int) -> Iterator[tuple[slice | Tenso
         first = last
 
 
-__all__ = ["Fixed", "Key", "Noted", "Sizes", "alike", "numbers_of", "room_for"]
+__all__ = ["Active", "Fixed", "Key", "Noted", "Sizes", "alike", "numbers_of", "room_for"]

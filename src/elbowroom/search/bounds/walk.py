@@ -11,17 +11,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elbowroom.network.graph import Node
 from elbowroom.network.operations import Shape
 from elbowroom.search.bounds.coefficients import (
     Coefficients,
     Columns,
-    Geometry,
     Patch,
     Places,
     are_few,
     cleaned,
     columns_of,
+    dotted,
     embedded,
     like,
     numbers,
@@ -33,12 +32,11 @@ from elbowroom.search.bounds.front import Nodes
 from elbowroom.search.bounds.fused import attained, lines_at, past_lines, past_planes, rows_of, support, whole
 from elbowroom.search.bounds.maps import MAPS, map_of
 from elbowroom.search.bounds.planes import Lines
-from elbowroom.search.bounds.relaxations import TABLE
+from elbowroom.search.bounds.route import Plan
 from elbowroom.search.bounds.wide import Entry, Through
 from elbowroom.search.regions.input_set import InputSet
 
-Plan = dict[int, Geometry | None]  # per node: the windows of rows over it; None: rows are over all of it
-_NEARLY_ALL = 0.7  # of the places of a node: windows so large bring nothing
+_FEW_OPEN = 0.8  # of the active entries: from where on products with these alone save nothing
 
 
 class Term(NamedTuple):
@@ -50,46 +48,13 @@ class Term(NamedTuple):
 
 class Relaxation(NamedTuple):
     """The planes of a node: terms, and lines, `Planes.gaps` (parallel) or `pairs`. `active`: the entries that are not
-    zero throughout, `b x m`, filled up with -1; None where rows are not cut to them."""
+    zero throughout, `b x m`, filled up with -1; None where rows are not cut to them. `open`: so many of these, the
+    first, are all whose lines differ, if that is known."""
 
     terms: list[Term]
     lines: Lines
     active: Tensor | None
-
-
-def plan(net: Nodes, node: int, ancestors: Sequence[int], at_input: bool) -> Plan:
-    """The windows of unit rows over a node. `at_input`: also over the input."""
-    found: Plan = dict.fromkeys(ancestors)
-    shape = net.nodes[node].shape
-    if not 2 <= len(shape) <= 4:
-        return found
-    met = {node: True}
-    found[node] = Geometry.point(len(shape) - 1)
-    for i in reversed(ancestors):
-        here, at = net.nodes[i], found[i]
-        if at is not None and i != node:
-            everywhere = _NEARLY_ALL * math.prod(here.shape[1:]) <= math.prod(at.size)
-            at = found[i] = None if everywhere or (i == 0 and not at_input) else at
-        below = None if at is None or i == 0 else _reach(net, here, at)
-        for j in here.inputs:
-            old = found[j]
-            found[j] = below if j not in met else old.hull(below) if old is not None and below is not None else None
-            met[j] = True
-    return found
-
-
-def _reach(net: Nodes, node: Node, at: Geometry) -> Geometry | None:
-    """The windows over the inputs that these windows over the node depend on; None where they are not known."""
-    row = MAPS.get(type(node.op))
-    if row is not None:
-        return row.reach(node.op, at, node.shape, [net.nodes[j].shape for j in node.inputs])
-    relaxed = TABLE.get(type(node.op))
-    return at if relaxed is not None and relaxed.univariate else None
-
-
-def widest(net: Nodes, plan: Plan) -> int:
-    """The most numbers that a row has over any node."""
-    return max(net.nodes[i].size if at is None else at.numbers(net.nodes[i].shape[0]) for i, at in plan.items())
+    open: int | None
 
 
 class Steps:
@@ -188,7 +153,7 @@ class Walk(Steps):
                     return sum_ - found
                 self.affine(i, coefficients)
                 continue
-            terms, _, active = self.relaxed[i]
+            terms, _, active, _ = self.relaxed[i]
             c = coefficients.pop(i)
             if any(term.source is not None for term in terms):
                 c = whole(c, self.net.nodes[i].shape)
@@ -202,6 +167,47 @@ class Walk(Steps):
                 if term.source is not None:
                     below = _scattered(below, term.source, self.net.nodes[term.node].shape)
                 self.give(term.node, like(c, below), coefficients)
+
+    def has_pairs(self, i: int) -> bool:
+        """Whether single entries of node i are rows of a matrix over a relaxed node, and `down_both` saves anything."""
+        node = self.net.nodes[i]
+        row = MAPS.get(type(node.op)) if len(node.shape) == 1 else None
+        if row is None or row.matrix(node.op) is None or self.entry is not None:
+            return False
+        below = self.relaxed.get(node.inputs[0])
+        if below is None or below.active is None or below.open is None:
+            return False
+        return below.open <= _FEW_OPEN * below.active.shape[1]
+
+    def down_both(self, i: int, c: Columns) -> Tensor:
+        """As `down`, of rows over a relaxed node and, behind each, its negative: `b x 2 r`; see `has_pairs`.
+
+        Past the lines a row `a` becomes `a m + |a| d`, m the mean of the slopes above and below and d half of their
+        difference, and `-a` becomes `-a m + |a| d`. But d is zero for entries that are not open. So behind the lines,
+        in place of two products with all of a matrix, one serves, and one with the few rows of the open ones.
+        """
+        (term,), lines, _, few = self.relaxed[i]
+        node = self.net.nodes[term.node]
+        weight, columns = map_of(node).matrix(node.op), self.columns(node.inputs[0])
+        assert weight is not None
+        own, a, size = self.matrix(term.node, weight, c.index, columns), c.a, c.a.abs()
+        every = lines_at(c, lines)
+        if self.trace is not None:
+            index, nearest = c.index[:, :few], a[..., :few]
+            self.trace[i] = Columns(torch.stack([nearest, -nearest], 2).flatten(1, 2), index)
+            self.lines[i] = [t[..., :few] for t in every]
+            self._matrices[term.node] = index, columns, own[:, :few]
+        upper, step, end, end_step = every
+        step, end_step = step / 2, end_step / 2
+        mean = torch.bmm(a * (upper + step), own)
+        bent = torch.bmm((size * step)[..., :few], own[:, :few])
+        both = mean.new_empty(*mean.shape[:2], 2, mean.shape[2])
+        torch.add(bent, mean, out=both[:, :, 0])
+        torch.sub(bent, mean, out=both[:, :, 1])
+        found, below = both.flatten(1, 2), node.inputs[0]
+        coefficients: dict[int, Coefficients] = {below: found if columns is None else Columns(found, columns)}
+        odd, even = dotted(c, a, end + end_step), dotted(c, size, end_step)
+        return self.down(coefficients) + torch.stack([even + odd, even - odd], 2).flatten(1)
 
     def _to_input(self, i: int, coefficients: dict[int, Coefficients]) -> Tensor | None:
         """The largest value of rows over the input, `b x r`, straight from a layer that reads it, where that is faster:
@@ -256,6 +262,7 @@ class Walk(Steps):
         g = {first: at}
         found: dict[int, list[Coefficients]] = {}
         last = max(self.trace)
+        self._cut_to_open(last)
         for i in ancestors[1:]:
             if i > last:
                 break
@@ -311,9 +318,27 @@ class Walk(Steps):
         """Past a relaxed node: g there, and the derivatives of the rows by its planes."""
         assert self.trace is not None
         c, shape = self.trace[i], self.net.nodes[i].shape
+        few = self.relaxed[i].open if isinstance(c, Columns) else None
         below = [self._below(g[term.node], c, term, shape) for term in self.relaxed[i].terms]
-        here, by = past_planes(c, below, self.relaxed[i].lines, self.parallel, partial(self._lines, i, c))
-        return like(c, here), [like(c, t) for t in by]
+        here, by = past_planes(c, below, self.relaxed[i].lines, self.parallel, partial(self._lines, i, c), few)
+        own = Columns(c.a, c.index[:, :few]) if isinstance(c, Columns) else c
+        return like(c, here), [like(own, t) for t in by]
+
+    def _cut_to_open(self, i: int) -> None:
+        """Above the last relaxed node nothing is asked for but the derivatives by its planes, and those of entries that
+        are not open do not move: there the way up ends at the others."""
+        assert self.trace is not None
+        c, few = self.trace[i], self.relaxed[i].open if i in self.relaxed else None
+        if few is None or not isinstance(c, Columns):
+            return
+        index = c.index[:, :few]
+        if i in self.lines:
+            self.lines[i] = [t[..., :few] for t in self.lines[i]]
+        below = self.net.nodes[i].inputs[0]
+        known = self._matrices.get(below)
+        if known is not None and known[0] is c.index:
+            self._matrices[below] = index, known[1], known[2][:, :few]
+        self.trace[i] = Columns(c.a[..., :few], index)
 
     def _below(self, g: Coefficients, c: Coefficients, term: Term, shape: Shape) -> Tensor:
         """The derivative by coefficients over the node that a term reads, where the coefficients `c` above it are."""
@@ -322,7 +347,8 @@ class Walk(Steps):
                 return embedded(g.a, g.at, c.at)
             return own_windows(whole(g, shape), c.place, c.at)
         if isinstance(c, Columns):
-            return g.a if isinstance(g, Columns) else numbers(_cut_to(whole(g, shape), c.index))
+            # (Where rows end at an entry, what comes from there is not cut to those that are open, which come first.)
+            return g.a[..., : c.a.shape[2]] if isinstance(g, Columns) else numbers(_cut_to(whole(g, shape), c.index))
         below = whole(g, self.net.nodes[term.node].shape)
         if term.source is None:
             return below
@@ -333,14 +359,14 @@ class Walk(Steps):
 def relaxations(
     terms: dict[int, list[tuple[int, Tensor | None]]],
     lines: dict[int, Lines],
-    active: dict[int, Tensor],
+    active: dict[int, tuple[Tensor, int | None]],
     part: slice | Tensor,
 ) -> dict[int, Relaxation]:
-    """Planes by node, of a part of the batch, whose entries `active` count."""
+    """Planes by node, of a part of the batch, whose entries `active` count, see `Relaxation`."""
     found = {}
     for i, known in terms.items():
         own = [Term(j, None if s is None else s[part]) for j, s in known]
-        found[i] = Relaxation(own, lines[i].take(part), active.get(i))
+        found[i] = Relaxation(own, lines[i].take(part), *active.get(i, (None, None)))
     return found
 
 
@@ -367,4 +393,4 @@ def _scattered(a: Tensor, source: Tensor, shape: Shape) -> Tensor:
     return zeros.scatter_add_(2, at, flat).reshape(*flat.shape[:2], *shape)
 
 
-__all__ = ["Plan", "Relaxation", "Steps", "Term", "Walk", "plan", "relaxations", "widest"]
+__all__ = ["Relaxation", "Steps", "Term", "Walk", "relaxations"]

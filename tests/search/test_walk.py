@@ -1,0 +1,153 @@
+"""Rows that go down together with their negatives, against each on its own."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from elbowroom.claim.specification import label_stays
+from elbowroom.network.graph import Network
+from elbowroom.search.bounds.methods import method_named
+from elbowroom.search.bounds.propagate import Propagation, margins_of
+from elbowroom.search.bounds.relaxations import TABLE
+from elbowroom.search.bounds.sizes import Active
+from elbowroom.search.bounds.walk import Walk
+from elbowroom.search.derivatives import derivatives
+from elbowroom.search.memory import Budget, Pool
+from elbowroom.search.regions.input_set import InputSet
+from support import ACTIVATIONS, mlp
+
+WIDE, NARROW = Budget(1 << 30, 4 << 20, 1 << 30), Budget(1 << 30, 1, 0)
+
+
+def problem() -> tuple[Network, Tensor, Tensor]:
+    """Inputs of which one has no open neuron and others have some, up to half of the active ones."""
+    net = mlp(np.random.default_rng(0), [6, 150, 150, 150, 4])
+    x = torch.from_numpy(np.random.default_rng(1).standard_normal((4, 6)))
+    return net, x, torch.tensor([0.0, 0.03, 0.05, 0.1], dtype=torch.float64)[:, None].expand_as(x)
+
+
+def bounds(net: Network, inputs: InputSet, budget: Budget = WIDE) -> Propagation:
+    return Propagation(net, inputs, method_named("adaptive"), budget, skip_inactive=True)
+
+
+@pytest.mark.parametrize("budget", [WIDE, NARROW])
+@pytest.mark.parametrize("p", [math.inf, 2.0, 1.0])
+def test_rows_and_their_negatives_together_are_each_on_its_own(
+    budget: Budget, p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, x, radius = problem()
+    plain, together = Walk.has_pairs, []
+
+    def told(self: Walk, i: int) -> bool:
+        together.append(plain(self, i))
+        return together[-1]
+
+    monkeypatch.setattr(Walk, "has_pairs", told)
+    found = bounds(net, InputSet(x, radius, p), budget)
+    assert any(together)
+    monkeypatch.setattr(Walk, "has_pairs", lambda *_: False)
+    other = bounds(net, InputSet(x, radius, p), budget)
+    for one, two in zip((*found.lower, *found.upper), (*other.lower, *other.upper), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
+
+
+def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: nothing is known of how many entries are open."""
+    monkeypatch.setattr(Active, "of", staticmethod(lambda index, differ: Active(index, None)))
+
+
+def gradients(method: str, budget: Budget, p: float) -> tuple[Tensor, Tensor]:
+    """Of every margin: asked for one by one, and all at once."""
+    net, x, radius = problem()
+    spec, margins = label_stays(net.decide(net(x)), 4), margins_of(method, budget=budget)
+    at = radius.clone().requires_grad_()
+    value = margins(net, InputSet(x, at, p), spec)
+    one_by_one = [torch.autograd.grad(v.sum(), at, retain_graph=True)[0] for v in value.unbind(1)]
+    return torch.stack(one_by_one), derivatives(value, [at])[0]
+
+
+@pytest.mark.parametrize("budget", [WIDE, NARROW])
+@pytest.mark.parametrize("p", [math.inf, 2.0, 1.0])
+@pytest.mark.parametrize("method", ["adaptive", "combined", "quadratic"])
+def test_derivatives_are_those_of_each_on_its_own(
+    method: str, p: float, budget: Budget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = gradients(method, budget, p)
+    unknown(monkeypatch)
+    for one, other in zip(found, gradients(method, budget, p), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_where_one_of_a_pair_is_asked_for_both_go_down() -> None:
+    """Of a neuron whose other end is the interval's, say."""
+    net, x, radius = problem()
+    at = radius.clone().requires_grad_()
+    found = bounds(net, InputSet(x, at))
+    ends = torch.stack([found.lower[5], found.upper[5]], 2)[1:]
+    for k in (0, 1):
+        (both,) = torch.autograd.grad(ends.sum(), at, retain_graph=True)
+        one, other = (torch.autograd.grad(ends[..., j].sum(), at, retain_graph=True)[0] for j in (k, 1 - k))
+        torch.testing.assert_close(one + other, both, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [n for n, op in ACTIVATIONS.items() if TABLE[type(op)].straight])
+@pytest.mark.parametrize("parallel", [True, False])
+def test_lines_that_are_one_do_not_move(name: str, parallel: bool) -> None:
+    op, draw = ACTIVATIONS[name], torch.Generator().manual_seed(0)
+    middle = torch.randn(1, 500, generator=draw, dtype=torch.float64)
+    width = torch.rand(1, 500, generator=draw, dtype=torch.float64)
+    l, u = ((middle + side * width).requires_grad_() for side in (-1, 1))
+    planes = TABLE[type(op)].planes(op, [l], [u], [middle], parallel)
+    (term,) = planes.terms
+    one = (term.lower_slope == term.upper_slope) & (planes.lower == planes.upper)
+    assert 0 < int(one.sum()) < 500
+    parts = [t[one] for t in (term.lower_slope, term.upper_slope, planes.lower, planes.upper)]
+    for k, part in enumerate(parts):
+        if part.requires_grad:
+            for by in torch.autograd.grad((k + 1) * part.sum(), (l, u), retain_graph=True, allow_unused=True):
+                assert by is None or bool((by == 0).all())
+
+
+def test_open_entries_come_first() -> None:
+    entries = torch.tensor([[0, 2, 3, 5], [1, 4, -1, -1], [-1, -1, -1, -1]])
+    differ = torch.tensor([[1, 1, 0, 1, 1, 0], [1, 0, 0, 0, 1, 0], [1, 1, 1, 1, 1, 1]]).bool()
+    found = Active.of(entries, differ)
+    assert found.entries.tolist() == [[0, 3, 2, 5], [4, 1, -1, -1], [-1, -1, -1, -1]]
+    assert found.open is not None
+    assert found.open.tolist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize(("kind", "share"), [("value", 0.75), ("gradient", 0.85)])
+def test_few_open_neurons_take_few_products(kind: str, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x, _ = problem()
+    spec, margins = label_stays(net.decide(net(x)), 4), margins_of("adaptive")
+
+    def products() -> int:
+        at = torch.full_like(x, 0.01).requires_grad_()
+        with FlopCounterMode(display=False) as first:
+            value = margins(net, InputSet(x, at), spec)
+        with FlopCounterMode(display=False) as then:
+            torch.autograd.grad(value.amin(1).sum(), at)
+        return (first if kind == "value" else then).get_total_flops()
+
+    few = products()
+    unknown(monkeypatch)
+    assert few < share * products()
+
+
+def test_who_asks_once_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x, radius = problem()
+    at, taken = radius.clone().requires_grad_(), []
+    value = margins_of("adaptive")(net, InputSet(x, at), label_stays(net.decide(net(x)), 4))
+    monkeypatch.setattr(Pool, "take", lambda self, size: taken.append(size) or True)
+    found, kept = [], []
+    for _ in range(3):
+        found.append(torch.autograd.grad(value.sum(), at, retain_graph=True)[0])
+        kept.append(len(taken))
+    assert kept[0] == 0 < kept[1] == kept[2]  # the third finds what the second kept
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+    torch.testing.assert_close(found[0], found[2], rtol=1e-12, atol=0)
