@@ -18,7 +18,6 @@ forward pass is stored, and only the rows that matter (for ReLU, the unstable ne
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -27,15 +26,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
-from elbowroom.search.bounds.coefficients import Coefficients, Columns, Geometry, Patch, Places
+from elbowroom.search.bounds.coefficients import Coefficients, Columns
 from elbowroom.search.bounds.front import Nodes
-from elbowroom.search.bounds.fused import collected, rows_of
-from elbowroom.search.bounds.maps import MAPS
+from elbowroom.search.bounds.fused import collected
 from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.route import Route
 from elbowroom.search.bounds.sizes import Active, Sizes, alike, numbers_of
+from elbowroom.search.bounds.starts import down_to_lines, unit_rows
 from elbowroom.search.bounds.walk import Steps, Walk, relaxations
 from elbowroom.search.bounds.wide import Through
 from elbowroom.search.memory import Pool
@@ -192,6 +190,16 @@ class _Job:
         """The network whose maps rows go through."""
         return self.net if self.rough is None else self.rough
 
+    @property
+    def _steps(self) -> Steps:
+        """The same for all inputs."""
+        return Steps(self.carrier, self.plan)
+
+    @property
+    def _ends(self) -> set[int]:
+        """The nodes from which on rows are each input's own."""
+        return {0, *self._terms} if self.entry is None else {0, *self._terms, self.entry.node}
+
     # --- values
 
     def value(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -209,7 +217,7 @@ class _Job:
             step_b = max(1, rows_at_once // step_r)
         for r in range(0, self.count, step_r):
             r_end = min(r + step_r, self.count)
-            shared = None if own_rows else self._down_to_lines(self._start(r, r_end, None))
+            shared = None if own_rows else down_to_lines(self._steps, self._start(r, r_end, None), self._ends)
             for b in range(0, batch, step_b):
                 b_end = min(b + step_b, batch)
                 start = shared if shared is not None else self._start(r, r_end, slice(b, b_end))
@@ -229,8 +237,8 @@ class _Job:
     def _down_chosen(self, index: Tensor, walk: Walk) -> Tensor:
         """The lower bounds of rows by number, `b x r`; if `both`, pairs of one and its negative."""
         if not self.both or not walk.has_pairs(self.node):
-            return walk.down(self._unit_rows(index, walk))
-        ((below, start),) = self._unit_rows(index[:, ::2], walk).items()
+            return walk.down(unit_rows(walk, self.node, index, self.dtype))
+        ((below, start),) = unit_rows(walk, self.node, index[:, ::2], self.dtype).items()
         assert isinstance(start, Columns)
         return walk.down_both(below, start)
 
@@ -259,59 +267,10 @@ class _Job:
             rows = self.rows if batch is None else self.rows[batch]
             return {self.node: self._shaped(rows[:, first:last].to(self.dtype))}
         index = torch.arange(first, last, device=self.inputs.radius.device)
-        return self._unit_rows(index[None], None)
+        return unit_rows(self._steps, self.node, index[None], self.dtype)
 
     def _shaped(self, rows: Tensor) -> Tensor:
         return rows.reshape(*rows.shape[:2], *self.net.nodes[self.node].shape)
-
-    def _unit_rows(self, index: Tensor, walk: Walk | None) -> dict[int, Coefficients]:
-        """Rows of the (signed) identity by number, `b x r`; one step further down where that is free. `walk`: that
-        of their inputs; None where they are the same for all."""
-        node = self.carrier.nodes[self.node]
-        row = MAPS.get(type(node.op)) if len(node.shape) == 1 else None
-        matrix = None if row is None else row.matrix(node.op)
-        if matrix is not None:
-            below = node.inputs[0]
-            columns = None if walk is None else walk.columns(below)
-            if columns is None:
-                return {below: rows_of(matrix, index, signed=True)}
-            return {below: Columns(rows_of(matrix, index, columns, signed=True), columns)}
-        sign = torch.where(index < node.size, 1.0, -1.0).to(self.dtype)[..., None]
-        index = index % node.size
-        at = self.plan[self.node]
-        if at is not None:
-            return self._unit_windows(index, sign, at)
-        unit = sign.new_zeros(*index.shape, node.size).scatter_(-1, index[..., None], sign)
-        return {self.node: self._shaped(unit)}
-
-    def _unit_windows(self, index: Tensor, sign: Tensor, at: Geometry) -> dict[int, Coefficients]:
-        """The same as windows of one place each; a convolution's rows are its kernels."""
-        node = self.net.nodes[self.node]
-        began = tuple(node.shape[1:])
-        place = Places.of(index % math.prod(began), began)
-        index = index // math.prod(began)
-        op = node.op
-        below: dict[int, Coefficients] = {}
-        if type(op) is ops.Conv and op.groups == 1 and max(op.dilation) == 1:
-            kernels = op.weight.movedim(1, -1).contiguous()
-            kernels = kernels.index_select(0, index.flatten()).unflatten(0, index.shape)
-            a = kernels * sign.reshape(*sign.shape, *[1] * (kernels.dim() - 3))
-            reached = MAPS[ops.Conv].reach(op, at, node.shape, [self.net.nodes[node.inputs[0]].shape])
-            assert reached is not None
-            Steps(self.net, self.plan).give(node.inputs[0], Patch(a, place, reached, False), below)
-            return below
-        unit = sign.new_zeros(*index.shape, node.shape[0]).scatter_(-1, index[..., None], sign)
-        unit = unit.reshape(*index.shape, *at.size, node.shape[0])
-        return {self.node: Patch(unit, place, at, True)}
-
-    def _down_to_lines(self, coefficients: dict[int, Coefficients]) -> dict[int, Coefficients]:
-        """Carries coefficients back as far as they are the same for all inputs of the batch."""
-        steps = Steps(self.carrier, self.plan)
-        while True:
-            top = max(coefficients)
-            if top == 0 or top in self._terms or (self.entry is not None and top == self.entry.node):
-                return coefficients
-            steps.affine(top, coefficients)
 
     # --- derivatives
 
@@ -396,7 +355,7 @@ class _Job:
         elif self.chosen is not None:
             self._down_chosen(self.chosen[part].gather(1, rows).clamp_min(0), walk)
         else:
-            walk.down(self._unit_rows(rows, walk))
+            walk.down(unit_rows(walk, self.node, rows, self.dtype))
         return walk.up(self.route.ancestors)
 
 

@@ -30,10 +30,9 @@ from elbowroom.search.bounds.coefficients import (
     laid_out,
     windows,
 )  # fmt: skip
-from elbowroom.search.bounds.phases import transposed
+from elbowroom.search.bounds.phases import is_faster_plain, transposed
 
 _CONV = (F.conv1d, F.conv2d, F.conv3d)
-_CHANNELS = 16  # from where on transposed convolutions are as fast as others
 _CONV_TRANSPOSE = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
 
@@ -129,13 +128,6 @@ class _Sliding(Map):
         return channels_last(self.linear(_unpadded(op), laid_out(images_of(xs[0]))), xs[0].shape[:2])
 
 
-def _is_faster_plain(op: Any, a: Tensor) -> bool:
-    """Whether a transposed convolution without strides takes less time as a plain one with the kernel turned round: on
-    a CPU in proportion to the channels that it reads, where those are few."""
-    few = a.shape[1] < _CHANNELS and not a.is_cuda
-    return few and max(op.stride) == 1 and op.groups == 1 and max(op.dilation) == 1
-
-
 def _unpadded(op: Any) -> Any:
     return op if max(op.padding) == 0 else replace(op, padding=(0,) * len(op.padding))
 
@@ -154,7 +146,7 @@ class _Conv(_Sliding):
     def adjoint(self, op: Any, a: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
         if max(op.stride) > 1 and op.groups == 1 and max(op.dilation) == 1:
             return (self._adjoint_by_phases(op, a, shapes[0]),)
-        if _is_faster_plain(op, a) and all(p < k for p, k in zip(op.padding, op.weight.shape[2:])):
+        if is_faster_plain(op, a) and all(p < k for p, k in zip(op.padding, op.weight.shape[2:])):
             return (self._plain(op, a, op.padding),)
         spatial, kernel = shapes[0][1:], op.weight.shape[2:]
         # Pixels at the end that no stride reaches get coefficient zero through `output_padding`.
@@ -169,7 +161,7 @@ class _Conv(_Sliding):
         """The transposed convolution as one plain convolution, see `phases`: on a CPU some ten times faster where there
         are strides. `n x *phases x c x *places`, to be interleaved."""
         dims, into = len(op.stride), op.weight.shape[1]
-        if max(op.stride) > 1 or _is_faster_plain(op, a):
+        if max(op.stride) > 1 or is_faster_plain(op, a):
             found = self._plain(op, a, (0,) * dims)
         else:
             found = _CONV_TRANSPOSE[dims - 1](a, op.weight)

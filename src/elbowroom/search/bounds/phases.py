@@ -1,4 +1,4 @@
-"""Kernels of convolutions with strides, sorted by phase.
+"""Kernels of convolutions with strides, sorted by phase, and of transposed ones as plain ones.
 
 Along an axis with stride s, input position `s u + r - padding` meets the kernel at `r + s t` only, under output
 `u - t`. So on the input in phases r, each an image of its own, it is a convolution without strides with every s-th
@@ -19,6 +19,7 @@ from elbowroom.network import operations as ops
 # By operation, whose parameters are of one type and in one place; and of which weights: whoever reaches into a network
 # and changes a number gets the bounds of the new one.
 _KNOWN: weakref.WeakKeyDictionary[ops.Operation, tuple[Tensor, Tensor]] = weakref.WeakKeyDictionary()
+_CHANNELS = 16  # from where on transposed convolutions without strides are as fast as plain ones
 
 
 def in_phases(op: ops.Conv) -> Tensor:
@@ -43,4 +44,11 @@ def transposed(op: ops.Conv) -> Tensor:
     return kernel
 
 
-__all__ = ["in_phases", "transposed"]
+def is_faster_plain(op: ops.Conv, a: Tensor) -> bool:
+    """Whether a transposed convolution without strides takes less time as a plain one with the kernel turned round: on
+    a CPU in proportion to the channels that it reads, where those are few."""
+    few = a.shape[1] < _CHANNELS and not a.is_cuda
+    return few and max(op.stride) == 1 and op.groups == 1 and max(op.dilation) == 1
+
+
+__all__ = ["in_phases", "is_faster_plain", "transposed"]
