@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -60,6 +61,29 @@ def inputs_of(draw: st.DrawFn, kind: type[Operation], shape: Shape) -> list[Shap
             other = (draw(st.integers(1, 3)), *shape[1:]) if draw(st.booleans()) else shape
         found.append(other)
     return found
+
+
+@pytest.mark.parametrize("options", [{}, {"groups": 2}, {"dilation": (2, 1)}, {"padding": (3, 0)}, {"stride": (1, 2)}])
+@pytest.mark.parametrize("channels", [4, 18])
+def test_transposed_convolutions(options: dict[str, Any], channels: int) -> None:
+    """Of few channels and of many, which take other ways; in any mode of the caller."""
+    draw = torch.Generator().manual_seed(0)
+    groups = options.get("groups", 1)
+    weight = torch.randn(channels, 4 // groups, 3, 2, generator=draw, dtype=torch.float64)
+    told = {"stride": (1, 1), "padding": (1, 0), "dilation": (1, 1), **options}
+    op = ops.Conv(weight, None, **told)
+    x = torch.randn(3, 4, 7, 6, generator=draw, dtype=torch.float64, requires_grad=True)
+    a = torch.randn(3, *op.output_shape((4, 7, 6)), generator=draw, dtype=torch.float64)
+    (right,) = torch.autograd.grad(op(x), x, a)
+    for _ in range(2):
+        with torch.inference_mode():
+            (found,) = MAPS[ops.Conv].adjoint(op, a, [(4, 7, 6)])
+        torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
+    tracked = a.clone().requires_grad_()
+    (found,) = MAPS[ops.Conv].adjoint(op, tracked, [(4, 7, 6)])
+    torch.testing.assert_close(
+        torch.autograd.grad(found, tracked, x.detach())[0], op(x.detach()), rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -1,6 +1,7 @@
 """Rows that go down together with their negatives, against each on its own."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from elbowroom.claim.specification import label_stays
+from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.methods import method_named
 from elbowroom.search.bounds.propagate import Propagation, margins_of
@@ -121,13 +123,19 @@ def test_open_entries_come_first() -> None:
     assert found.open.tolist() == [2, 1, 0]
 
 
-@pytest.mark.parametrize(("kind", "share"), [("value", 0.75), ("gradient", 0.85)])
-def test_few_open_neurons_take_few_products(kind: str, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    net, x, _ = problem()
-    spec, margins = label_stays(net.decide(net(x)), 4), margins_of("adaptive")
+@pytest.mark.parametrize(
+    ("method", "kind", "share"),
+    [("adaptive", "value", 0.75), ("adaptive", "gradient", 0.6), ("combined", "gradient", 0.8)],
+)
+def test_few_open_neurons_take_few_products(
+    method: str, kind: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = mlp(np.random.default_rng(0), [300, 150, 150, 4])
+    x = torch.from_numpy(np.random.default_rng(1).standard_normal((4, 300)))
+    spec, margins = label_stays(net.decide(net(x)), 4), margins_of(method)
 
     def products() -> int:
-        at = torch.full_like(x, 0.01).requires_grad_()
+        at = torch.full_like(x, 3e-3).requires_grad_()
         with FlopCounterMode(display=False) as first:
             value = margins(net, InputSet(x, at), spec)
         with FlopCounterMode(display=False) as then:
@@ -137,6 +145,26 @@ def test_few_open_neurons_take_few_products(kind: str, share: float, monkeypatch
     few = products()
     unknown(monkeypatch)
     assert few < share * products()
+
+
+@pytest.mark.parametrize("kind", ["relu", "clip"])
+def test_of_each_input_only_its_own_active_entries(kind: str) -> None:
+    """One has nearly all, the others few: together they take no more than one after the other."""
+    op = ops.ReLU() if kind == "relu" else ops.Clip(-1.0, 1.0)
+    net = mlp(np.random.default_rng(0), [6, 150, 150, 150, 4], op)
+    layers = [replace(n.op, weight=4 * n.op.weight) if type(n.op) is ops.Linear else n.op for n in net.nodes[1:]]
+    net = Network.chain((6,), layers)  # steep, so that most are cut off
+    x = torch.from_numpy(np.random.default_rng(1).standard_normal((8, 6)))
+    radius = torch.full_like(x, 1e-3)
+    radius[0] = 0.5
+
+    def products(some: slice) -> int:
+        with FlopCounterMode(display=False) as counter:
+            bounds(net, InputSet(x[some], radius[some]), Budget(1 << 30, 1 << 18, 1 << 30))
+        return counter.get_total_flops()
+
+    alone = sum(products(slice(k, k + 1)) for k in range(8))
+    assert products(slice(0, 8)) < 1.2 * alone
 
 
 def test_who_asks_once_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,8 @@ def lower_deviation(
     if chosen is not None and not parallel and not signed:
         negative = torch.where(chosen >= 0, chosen + net.nodes[node].size, -1)
         chosen = torch.stack([chosen, negative], 2).flatten(1)
-        both = any(known.open is not None for known in (active or {}).values())
+        below = (active or {}).get(net.nodes[node].inputs[0])
+        both = below is not None and below.open is not None
     own = active or {}, sizes or Sizes(), rough, both
     job = _Job(seen, route, node, rows, chosen, relaxed, inputs, parallel, chunk, pool, planes, *own)
     tensors = [inputs.radius]
@@ -256,10 +257,10 @@ class _Job:
         """The active entries of node i for a part of the batch, `b x m`, as many as these inputs have at most, and how
         many of them may be open."""
         entries, open_ = self.active[i]
-        if self.sizes.fixed or open_ is None:  # it is not worth to wait for a number
-            return entries[part], None
         own = entries[part]
-        return own[:, : int((own >= 0).sum(1).max())], int(open_[part].max())
+        if self.sizes.fixed or own.is_cuda:  # it is not worth to wait for a number
+            return own, None
+        return own[:, : int((own >= 0).sum(1).max())], None if open_ is None else int(open_[part].max())
 
     def _start(self, first: int, last: int, batch: slice | None) -> dict[int, Coefficients]:
         """Coefficients of rows `first` to `last`: `1 x r x *shape`, or the inputs' own where `batch` is given."""

@@ -37,10 +37,11 @@ def transposed(op: ops.Conv) -> Tensor:
     known = None if op.weight.is_cuda else _KNOWN.get(op)
     if known is not None and torch.equal(known[0], op.weight):
         return known[1]
-    kernel = in_phases(op)
-    kernel = kernel.transpose(0, 1).flip(list(range(2, kernel.dim()))).contiguous()
-    if not kernel.is_cuda:  # what is made while passes are recorded is gone after them
-        _KNOWN[op] = op.weight.clone(), kernel
+    with torch.inference_mode(False):  # what is kept must serve callers in any mode
+        kernel = in_phases(op)
+        kernel = kernel.transpose(0, 1).flip(list(range(2, kernel.dim()))).contiguous()
+        if not kernel.is_cuda:  # what is made while passes are recorded is gone after them
+            _KNOWN[op] = op.weight.clone(), kernel
     return kernel
 
 

@@ -178,7 +178,9 @@ class Propagation:
             zero = zero & (term.lower_slope == 0) & (term.upper_slope == 0)
             one_line = one_line & (term.lower_slope == term.upper_slope)
         index = numbers_of(~zero, self._sizes, ("active", i))
-        if index.shape[1] <= _MOST_ACTIVE * node.size or self._rough is not None:  # whose rows are better cut evenly
+        # On average, but where a number would have to be waited for.
+        most = index.shape[1] if self._sizes.fixed or index.is_cuda else int((index >= 0).sum()) / len(index)
+        if most <= _MOST_ACTIVE * node.size or self._rough is not None:  # whose rows are better cut evenly
             self._active[i] = Active.of(index, ~one_line if row_of(node).straight else None)
 
     def _linear_bounds(self, i: int, chosen: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -78,8 +78,9 @@ class Active(NamedTuple):
         """`differ`, `b x n`: of which entries the lines do, if that matters."""
         if index.is_cuda or differ is None:
             return Active(index, None)
-        one = ~(differ.gather(1, index.clamp_min(0)) & (index >= 0))
-        return Active(index.gather(1, one.to(torch.uint8).argsort(dim=1, stable=True)), (~one).sum(1))
+        open_ = differ.gather(1, index.clamp_min(0)) & (index >= 0)
+        first = open_.to(torch.uint8).argsort(dim=1, stable=True, descending=True)
+        return Active(index.gather(1, first), open_.sum(1))
 
 
 def numbers_of(mask: Tensor, sizes: Sizes, key: Key) -> Tensor:

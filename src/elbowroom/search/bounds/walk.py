@@ -321,8 +321,9 @@ class Walk(Steps):
         few = self.relaxed[i].open if isinstance(c, Columns) else None
         below = [self._below(g[term.node], c, term, shape) for term in self.relaxed[i].terms]
         here, by = past_planes(c, below, self.relaxed[i].lines, self.parallel, partial(self._lines, i, c), few)
-        own = Columns(c.a, c.index[:, :few]) if isinstance(c, Columns) else c
-        return like(c, here), [like(own, t) for t in by]
+        if isinstance(c, Columns):
+            return like(c, here), [Columns(t, c.index[:, :few]) for t in by]
+        return like(c, here), [like(c, t) for t in by]
 
     def _cut_to_open(self, i: int) -> None:
         """Above the last relaxed node nothing is asked for but the derivatives by its planes, and those of entries that

@@ -124,9 +124,10 @@ class Problem:
         return self.objective.value(self.region, theta)
 
     def respond(self, found: Linearised, theta: Tensor, step: int) -> Tensor:
-        """The best region under margins as linearised at `theta`."""
+        """The best region under margins as linearised at `theta`. Uses up what was `found`: of many features its
+        derivatives are the largest thing there is."""
         # Where growing would add to a margin it costs nothing, no more.
-        prices, left = found.jacobian.neg().clamp_min_(0), found.margins.gather(1, found.index).clamp_min(0)
+        prices, left = found.jacobian.neg_().clamp_min_(0), found.margins.gather(1, found.index).clamp_min(0)
         return self.region.respond(self.objective, prices, left, theta, step)
 
     def smallest(self, theta: Tensor) -> Tensor:

@@ -162,7 +162,7 @@ class Sequential:
         # Of rays whose margins jump, only an end that was seen is believed.
         sure.put(active, ray, (ray.size > sure.size[active]) & (met | ~careful[active]))
         target = part.respond(linear, theta, step)
-        del linear  # of many features the largest thing there is
+        del linear
         target = torch.where(torch.isfinite(target), target, theta)
         before, gained = sure.size[active], torch.zeros_like(ray.size)
         ahead = Walk.of(part, theta, target, torch.ones_like(gained)).gain
