@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,8 +58,8 @@ class _InParts(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor) -> Tensor:
-        parts = zip(x.split(_PART, -1), weight.split(_PART, 1), strict=True)
-        return torch.stack([F.linear(part, own.to(x.dtype)) for part, own in parts]).sum(0)
+        parts = zip(x.split(_PART, -1), _widened(weight, x.dtype), strict=True)
+        return torch.stack([F.linear(part, own) for part, own in parts]).sum(0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -67,7 +68,16 @@ class _InParts(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (weight,) = ctx.saved_tensors
-        return torch.cat([grads[0] @ own.to(grads[0].dtype) for own in weight.split(_PART, 1)], -1), None
+        return torch.cat([grads[0] @ own for own in _widened(weight, grads[0].dtype)], -1), None
+
+
+def _widened(weight: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
+    """Its parts in a type, one after the other in one place: each is gone with the next. (Had each its own, an
+    allocator would lay what is computed of one where that was, the next elsewhere: a second matrix in the end.)"""
+    parts = weight.split(_PART, 1)
+    place = None if weight.dtype == dtype else parts[0].new_empty(parts[0].numel(), dtype=dtype)
+    for part in parts:
+        yield part if place is None else place[: part.numel()].view(part.shape).copy_(part)
 
 
 def check_bias(op: Any, outputs: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,14 @@ def _channels(t: Tensor, like: Tensor) -> Tensor:
     return t.reshape(1, -1, *[1] * (like.dim() - 2))
 
 
+def _in_turn(parts: Sequence[Tensor], dtype: torch.dtype) -> Iterator[Tensor]:
+    """Copies of parts of a matrix, the first the largest, in a type as wide as theirs or wider, one after the other in
+    one place: each is gone with the next."""
+    place = parts[0].new_empty(parts[0].numel(), dtype=dtype)
+    for part in parts:
+        yield place[: part.numel()].view(part.shape).copy_(part)
+
+
 class _Linear(AffineRow):
     def terms(self, op: ops.Linear, shape: Shape, shapes: Sequence[Shape]) -> Terms:
         out, into = op.weight.shape
@@ -91,12 +99,12 @@ class _Linear(AffineRow):
             return (a @ op.weight,)
         # Some columns at a time: it may be stored in a narrower type, and is widened on the way, which is exact.
         parts = op.weight.split(max(1, _PART // op.weight.shape[0]), 1)
-        return (torch.cat([a @ part.to(a.dtype) for part in parts], -1),)
+        return (torch.cat([a @ part for part in _in_turn(parts, a.dtype)], -1),)
 
     def sizes(self, op: ops.Linear, *radii: Tensor) -> Tensor:
         # Some rows at a time: of a large matrix no second one is written.
         parts = op.weight.split(max(1, _PART // op.weight.shape[1]))
-        return torch.cat([radii[0] @ part.abs().to(radii[0].dtype).T for part in parts], -1)
+        return torch.cat([radii[0] @ part.abs_().T for part in _in_turn(parts, radii[0].dtype)], -1)
 
     def offset_size(self, op: ops.Linear, like: Tensor) -> Tensor | None:
         return None if op.bias is None else op.bias.abs()

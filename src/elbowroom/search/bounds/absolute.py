@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ class _InParts(torch.autograd.Function):
     @staticmethod
     def forward(radius: Tensor, weight: Tensor) -> Tensor:
         parts = weight.split(max(1, _PART // weight.shape[1]))
-        return torch.cat([F.linear(radius, part.abs()) for part in parts], -1)
+        return torch.cat([F.linear(radius, part) for part in _absolute(parts)], -1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -37,4 +38,11 @@ class _InParts(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (weight,) = ctx.saved_tensors
         parts = weight.split(max(1, _PART // weight.shape[0]), 1)
-        return torch.cat([grads[0] @ part.abs() for part in parts], -1), None
+        return torch.cat([grads[0] @ part for part in _absolute(parts)], -1), None
+
+
+def _absolute(parts: Sequence[Tensor]) -> Iterator[Tensor]:
+    """One after the other in one place: each is gone with the next."""
+    place = parts[0].new_empty(parts[0].numel())
+    for part in parts:
+        yield place[: part.numel()].view(part.shape).copy_(part).abs_()

@@ -52,18 +52,26 @@ class Entry:
         return Entry(entrance.node, weight) if weight is not None and len(node.shape) == 1 else None
 
     def _blocks(self, c: Coefficients) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Rows over the operation's output, carried to its input: features, the matrix there, and `b x r x block`."""
+        """Rows over the operation's output, carried to its input: features, the matrix there, and `b x r x block`. Each
+        is where the block before was."""
         a = numbers(c)
         size = max(_LEAST, _BLOCK // (a.shape[0] * a.shape[1]) // 64 * 64)
+        room = min(size, self.weight.shape[1])
+        rows = a.new_empty(a.shape[0] * a.shape[1] * room)
+        index = c.index.clamp_min(0).flatten() if isinstance(c, Columns) else None
+        own = None if index is None else a.new_empty(len(index) * room)
         for start in range(0, self.weight.shape[1], size):
             at = slice(start, start + size)
             weight = self.weight[:, at]
-            if isinstance(c, Columns):  # what stands at -1 is zero
+            found = rows[: a.shape[0] * a.shape[1] * weight.shape[1]].view(*a.shape[:2], -1)
+            if index is None or own is None:
+                torch.mm(a.flatten(0, 1), weight, out=found.view(-1, weight.shape[1]))
+            else:  # what stands at -1 is zero
                 # (Rows copied whole take a fraction of the time of indexing.)
-                weight = weight.index_select(0, c.index.clamp_min(0).flatten()).unflatten(0, c.index.shape)
-                yield at, weight, torch.bmm(a, weight)
-            else:
-                yield at, weight, (a.flatten(0, 1) @ weight).reshape(*a.shape[:2], -1)
+                place = own[: len(index) * weight.shape[1]].view(len(index), -1)
+                weight = torch.index_select(weight, 0, index, out=place).view(len(a), -1, weight.shape[1])
+                torch.bmm(a, weight, out=found)
+            yield at, weight, found
 
     def support(self, c: Coefficients, inputs: InputSet) -> Tensor:
         """How far rows fall below their value at the centre, `b x r`."""
