@@ -13,7 +13,7 @@ from elbowroom.errors import InputError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.network.operations import affine
-from elbowroom.proof.kernel import walk
+from elbowroom.proof.kernel import rows, walk
 from elbowroom.proof.kernel.prove import prove
 from elbowroom.search.bounds.propagate import margins_of
 from support import mlp, normal
@@ -21,9 +21,10 @@ from support import mlp, normal
 
 @pytest.fixture
 def long(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Every input is long."""
+    """Every input is long, and its parts are small, the proof's too."""
     monkeypatch.setattr(affine, "_LONG", 1)
     monkeypatch.setattr(affine, "_PART", 7)
+    monkeypatch.setattr(rows, "_PART", 50)
     return monkeypatch
 
 
