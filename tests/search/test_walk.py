@@ -90,10 +90,10 @@ def test_where_one_of_a_pair_is_asked_for_both_go_down() -> None:
     at = radius.clone().requires_grad_()
     found = bounds(net, InputSet(x, at))
     ends = torch.stack([found.lower[5], found.upper[5]], 2)[1:]
-    for k in (0, 1):
-        (both,) = torch.autograd.grad(ends.sum(), at, retain_graph=True)
-        one, other = (torch.autograd.grad(ends[..., j].sum(), at, retain_graph=True)[0] for j in (k, 1 - k))
-        torch.testing.assert_close(one + other, both, rtol=1e-9, atol=1e-12)
+    both, low, high = (
+        torch.autograd.grad(t.sum(), at, retain_graph=True)[0] for t in (ends, ends[..., 0], ends[..., 1])
+    )
+    torch.testing.assert_close(low + high, both, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [n for n, op in ACTIVATIONS.items() if TABLE[type(op)].straight])

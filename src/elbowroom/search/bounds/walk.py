@@ -193,10 +193,7 @@ class Walk(Steps):
         own, a, size = self.matrix(term.node, weight, c.index, columns), c.a, c.a.abs()
         every = lines_at(c, lines)
         if self.trace is not None:
-            index, nearest = c.index[:, :few], a[..., :few]
-            self.trace[i] = Columns(torch.stack([nearest, -nearest], 2).flatten(1, 2), index)
-            self.lines[i] = [t[..., :few] for t in every]
-            self._matrices[term.node] = index, columns, own[:, :few]
+            self.trace[i], self.lines[i] = Columns(torch.stack([a, -a], 2).flatten(1, 2), c.index), every
         upper, step, end, end_step = every
         step, end_step = step / 2, end_step / 2
         mean = torch.bmm(a * (upper + step), own)
