@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from elbowroom.network import operations as ops
 from elbowroom.search.bounds.relaxations import TABLE
@@ -407,3 +408,27 @@ def test_what_is_not_a_number_is_no_inactive_neuron(parallel: bool) -> None:
     nan = torch.full((1, 1), torch.nan, dtype=torch.float64)
     lines = lines_of(ops.ReLU(), nan, nan, nan, parallel)
     assert bool(lines.lower.isnan()) and bool(lines.upper.isnan())
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Cheap
+
+
+class Counted(TorchDispatchMode):
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("parallel", SLOPES)
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_lines_take_few_operations(name: str, parallel: bool) -> None:
+    """Most of a bound, in small networks: points of contact in a few turns, one bisection for both lines."""
+    op = typed(ACTIVATIONS[name], torch.float32)
+    l, u = expanded(op, torch.tensor([[-1.0]]), torch.tensor([[2.0]]))
+    with Counted() as made:
+        lines_of(op, l, u, l, parallel)
+    bisected = name in ("silu", "gelu", "gelu tanh")
+    assert made.count < (1200 if bisected else 120 if parallel else 400)

@@ -12,7 +12,7 @@ from torch import Tensor
 from elbowroom.errors import UnsupportedError
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Node
-from elbowroom.search.bounds.lines import convex, like, piecewise, s_shaped, wavy
+from elbowroom.search.bounds.lines import convex, enveloped, like, piecewise, s_shaped, wavy
 from elbowroom.search.bounds.max_pool import MaxPooling
 from elbowroom.search.bounds.planes import Relaxed
 from elbowroom.search.bounds.rectifier import Rectifier
@@ -47,18 +47,20 @@ def _elu_slope(op: ops.ELU, x: Tensor) -> Tensor:
     return torch.where(x > 0, 1.0, op.alpha * torch.exp(x.clamp_max(0)))
 
 
-def _elu_points(op: ops.ELU, k: Tensor, l: Tensor, u: Tensor) -> list[Tensor]:
-    zero = torch.zeros_like(k)
-    return [zero, torch.log(k.clamp_min(torch.finfo(k.dtype).tiny) / op.alpha).clamp_max(0)]
+def _elu_points(op: ops.ELU, k_l: Tensor, k_u: Tensor, l: Tensor, u: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    kink = torch.zeros_like(k_l)  # convex for alpha up to 1, concave above
+    return [kink, torch.log(k_l.clamp_min(torch.finfo(k_l.dtype).tiny) / op.alpha).clamp_max(0)], [kink]
 
 
 def _softplus_slope(op: ops.Softplus, x: Tensor) -> Tensor:
     return torch.sigmoid(op.beta * x)
 
 
-def _softplus_points(op: ops.Softplus, k: Tensor, l: Tensor, u: Tensor) -> list[Tensor]:
-    info = torch.finfo(k.dtype)
-    return [torch.logit(k.clamp(info.tiny, 1 - info.eps)) / op.beta]
+def _softplus_points(
+    op: ops.Softplus, k_l: Tensor, k_u: Tensor, l: Tensor, u: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    info = torch.finfo(k_l.dtype)
+    return [torch.logit(k_l.clamp(info.tiny, 1 - info.eps)) / op.beta], []
 
 
 def _silu_slope(op: Any, x: Tensor) -> Tensor:
@@ -79,7 +81,7 @@ def _gelu_slope(op: ops.GELU, x: Tensor) -> Tensor:
 
 
 def _elu_slopes(op: ops.ELU, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    return (_ELU_CONVEX if op.alpha <= 1 else _ELU_WAVY).slopes(op, l, u)
+    return (_ELU.slopes if op.alpha <= 1 else _ELU_ENVELOPED)(op, l, u)
 
 
 def _leaky_slope(op: ops.LeakyReLU, x: Tensor) -> Tensor:
@@ -103,13 +105,12 @@ _GELU_BEND, _GELU_VALLEY = math.sqrt(2), -0.7517915246935645
 _GELU_TANH_BEND, _GELU_TANH_VALLEY = 1.4185040087908284, -0.7524614220710163
 
 
-def _gelu_bends(op: ops.GELU) -> tuple[float, ...]:
+def _gelu_bends(op: ops.GELU) -> tuple[float, float]:
     bend = _GELU_TANH_BEND if op.tanh else _GELU_BEND
     return (-bend, bend)
 
 
-_ELU_CONVEX = convex(_elu_slope, _elu_points)
-_ELU_WAVY = wavy(_elu_slope, _zero, _zero)
+_ELU, _ELU_ENVELOPED = convex(_elu_slope, _elu_points), enveloped(_elu_slope)
 
 TABLE: dict[type[ops.Operation], Relaxed] = {
     ops.ReLU: Rectifier(),
@@ -118,7 +119,7 @@ TABLE: dict[type[ops.Operation], Relaxed] = {
     ops.Sigmoid: s_shaped(_sigmoid_slope, _sigmoid_stationary),
     ops.Tanh: s_shaped(_tanh_slope, _tanh_stationary),
     ops.Arctan: s_shaped(_arctan_slope, _arctan_stationary),
-    ops.ELU: replace(_ELU_CONVEX, slopes=_elu_slopes),
+    ops.ELU: replace(_ELU, slopes=_elu_slopes),
     ops.Softplus: convex(_softplus_slope, _softplus_points),
     ops.SiLU: wavy(_silu_slope, lambda op: (-_SILU_BEND, _SILU_BEND), lambda op: (_SILU_VALLEY,)),
     ops.GELU: wavy(_gelu_slope, _gelu_bends, lambda op: (_GELU_TANH_VALLEY if op.tanh else _GELU_VALLEY,)),
