@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -21,8 +23,9 @@ from elbowroom.search.bounds import recorded
 from elbowroom.search.bounds.propagate import OwnBounds, margins_of
 from elbowroom.search.bounds.recorded import Passes, can_record
 from elbowroom.search.bounds.sizes import Fixed, Noted, Sizes, numbers_of
+from elbowroom.search.derivatives import Derivatives
 from elbowroom.search.regions.input_set import InputSet
-from support import mlp
+from support import cases, mlp, networks
 
 
 class NoWaiting(TorchDispatchMode):
@@ -77,8 +80,24 @@ def images(seed: int) -> Network:
     ])  # fmt: skip
 
 
+def pooled() -> Network:
+    rng = np.random.default_rng(5)
+    kernel, weight = (torch.from_numpy(rng.normal(size=s)).float() / 4 for s in ((6, 1, 3, 3), (4, 54)))
+    return Network.chain((1, 8, 8), [
+        ops.Conv(kernel, None), ops.Sigmoid(), ops.MaxPool((2, 2), (2, 2)), ops.Reshape((-1,)), ops.Linear(weight),
+    ])  # fmt: skip
+
+
+NETWORKS: dict[str, Callable[[], Network]] = {
+    "images": lambda: images(1),
+    "flat": lambda: mlp(np.random.default_rng(0), [20, 140, 140, 5]),
+    "smooth": lambda: mlp(np.random.default_rng(0), [20, 140, 140, 5], ops.GELU()),
+    "pooled": pooled,
+}
+
+
 def problem(which: str, batch: int = 9) -> tuple[Network, Tensor, Any]:
-    net = (images(1) if which == "images" else mlp(np.random.default_rng(0), [20, 140, 140, 5])).cast(torch.float64)
+    net = NETWORKS[which]().cast(torch.float64)
     x = torch.rand(batch, *net.input_shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     return net, x, label_stays(net.decide(net(x)), net.n_outputs).cast(torch.float64, x.device)
 
@@ -135,6 +154,30 @@ def test_replays_find_what_plain_passes_find(which: str) -> None:
                 -1, -1, *x.shape[1:]))  # fmt: skip
             torch.testing.assert_close(found.by_radius.transpose(0, 1), expected, rtol=0.05, atol=0.05)
     assert recorder.warmed <= 6 and sum(recorder.replays) >= 40 and len(recorder.replays) >= 6
+
+
+@given(networks(), st.integers(0, 2**16))
+@cases()
+def test_any_network_can_be_recorded(net: Network, seed: int) -> None:
+    """Nothing in a pass waits for numbers, whatever the operations."""
+    assume(net.n_outputs > 1)
+    x = torch.randn(4, *net.input_shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    spec = label_stays(net.decide(net(x)), net.n_outputs).cast(torch.float64, x.device)
+    recorder, index = Stand(x.device), torch.arange(len(x))
+    passes, at_input = Passes(net, own(), spec, len(x), recorder), net_margins(net, x, spec)
+    for radius in (0.01, 0.0101, 0.0102, 0.0103):
+        sets, (margins, rows) = InputSet(x, torch.full_like(x, radius)), plain(net, x, radius, spec)
+        torch.testing.assert_close(passes.margins(sets, index), margins, rtol=1e-8, atol=1e-8)
+        found = passes.derivatives(sets, index, at_input, 0.0, margins.shape[1])
+        torch.testing.assert_close(in_order(found), rows, rtol=1e-5, atol=1e-5)
+    assert sum(recorder.replays) >= 2
+
+
+def in_order(found: Derivatives) -> Tensor:
+    """Derivatives by the radius, `b x g x *input_shape`, those of each margin at its number."""
+    by = found.by_radius.transpose(0, 1)
+    order = found.chosen.argsort(1).reshape(*found.chosen.shape, *[1] * (by.dim() - 2))
+    return by.gather(1, order.expand_as(by))
 
 
 def net_margins(net: Network, x: Tensor, spec: Any) -> Tensor:
@@ -205,8 +248,8 @@ def test_large_passes_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_recorded_on_a_cpu() -> None:
-    net, x, _ = problem("flat")
-    assert not can_record(net, own(), InputSet(x, x.abs()))
+    _, x, _ = problem("flat")
+    assert not can_record(own(), InputSet(x, x.abs()))
 
 
 @pytest.mark.parametrize("options", [{}, {"domain": (0, 1)}, {"region": er.Box(asymmetric=True), "domain": (0, 1)}])
@@ -220,7 +263,7 @@ def test_certificates_are_the_same(options: Any, monkeypatch: pytest.MonkeyPatch
         made.append(Stand(device))
         return made[-1]
 
-    monkeypatch.setattr(evaluated, "can_record", lambda net, own, sets: sets.is_box)
+    monkeypatch.setattr(evaluated, "can_record", lambda own, sets: sets.is_box)
     monkeypatch.setattr(evaluated, "Recorder", stand)
     found = er.certify(net, x, **options)
     assert found.status == expected.status and bool(found.certified.all())
@@ -230,7 +273,7 @@ def test_certificates_are_the_same(options: Any, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("which", ["images", "flat"])
+@pytest.mark.parametrize("which", ["images", "flat", "smooth", "pooled"])
 def test_on_a_gpu(which: str) -> None:
     net, x, spec = problem(which)
     net, x, spec = net.cast(torch.float64, "cuda"), x.cuda(), spec.cast(torch.float64, "cuda")
@@ -244,9 +287,7 @@ def test_on_a_gpu(which: str) -> None:
             torch.testing.assert_close(passes.margins(sets, index), margins, rtol=1e-9, atol=1e-9)
             passes.begin(spec)
             found = passes.derivatives(sets, index, at_input, 0.0, 9)
-            order = found.chosen.argsort(1).reshape(*found.chosen.shape, *[1] * (x.dim() - 1))
-            by = found.by_radius.transpose(0, 1)
-            torch.testing.assert_close(by.gather(1, order.expand_as(by)), rows, rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(in_order(found), rows, rtol=1e-6, atol=1e-6)
     assert not passes.given_up
     few = torch.tensor([3], device="cuda")
     passes.begin(spec)

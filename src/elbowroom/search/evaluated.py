@@ -91,7 +91,7 @@ class OwnEvaluated(Evaluated):
         return found._replace(margins=found.margins - self.delta)
 
     def _recorded(self, sets: InputSet) -> Passes | None:
-        if not can_record(self.net, self._own, sets):
+        if not can_record(self._own, sets):
             return None
         passes = self._kept.of(self, self._own, sets.center.device)
         return None if passes.given_up else passes

@@ -17,7 +17,6 @@ from torch import Tensor
 from elbowroom.claim.specification import Specification
 from elbowroom.machine.failures import is_out_of_memory
 from elbowroom.machine.recorder import Recorder, fill
-from elbowroom.network import operations as ops
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.propagate import OwnBounds
 from elbowroom.search.bounds.rough import roughly
@@ -27,10 +26,6 @@ from elbowroom.search.bounds.stable import Stable
 from elbowroom.search.derivatives import Derivatives, derivatives, least_left
 from elbowroom.search.regions.input_set import InputSet
 
-_KNOWN = {
-    ops.ReLU, ops.Linear, ops.Conv, ops.BatchNorm, ops.Scale, ops.Divide, ops.Shift, ops.Add, ops.Reshape, ops.Pad,
-    ops.Transpose,
-}  # fmt: skip
 _LARGE = 4 << 30  # bytes of rows: more keep a GPU busy without this, and recordings would take much memory
 _USUAL = 4  # of all rows that there may be, one in so many is bounded
 _SHARE = 16  # of a budget: rows that are recorded take no more than this part of it
@@ -62,10 +57,9 @@ class _Kind:
     failures: int = 0
 
 
-def can_record(net: Network, own: OwnBounds, sets: InputSet) -> bool:
-    """Whether passes of this network on such sets hold nothing but what is known to be recordable."""
-    known = all(type(node.op) in _KNOWN for node in net.nodes[1:])
-    return sets.center.device.type == "cuda" and known and sets.is_box and own.method.linear
+def can_record(own: OwnBounds, sets: InputSet) -> bool:
+    """Whether passes on such sets can be recorded."""
+    return sets.center.device.type == "cuda" and sets.is_box and own.method.linear
 
 
 class Passes:
@@ -76,7 +70,8 @@ class Passes:
         self.net, self._own, self._batch, self._recorder = net, own, batch, recorder
         self._spec = spec
         self._stable = Stable(net, batch)
-        self._seen: dict[Key, int] = {}  # the most rows
+        self._seen: dict[Key, int] = {}  # the most rows, where how many there are depends on numbers
+        self._looked = False  # whether a pass has been made
         self._kinds: dict[tuple[str, bool], _Kind] = {}
         budget = own.budget
         self._limit = min(_LARGE, budget.total // _SHARE if budget is not None else _LARGE)
@@ -130,7 +125,8 @@ class Passes:
         before = dict(self._seen)
         found = self._recorder.warm(lambda: work(Noted(self._seen), *given))
         # After one that was too small it is known how large the next must be.
-        kind.steady = failed or (bool(before) and all(self._seen[key] <= room_for(n) for key, n in before.items()))
+        kind.steady = failed or (self._looked and all(self._seen[key] <= room_for(n) for key, n in before.items()))
+        self._looked = True
         if self._bytes(self._seen) > self._limit:
             self._give_up()
         return found
