@@ -16,6 +16,10 @@ class ShapeError(InputError):
     """Inputs have a shape that the model does not take."""
 
 
+class NotEnoughMemoryError(InputError, MemoryError):
+    """What was asked for takes more memory than there is, at least all at once."""
+
+
 class UnsupportedError(ElbowroomError):
     """A model holds operations that have no sound bound here; the message lists all of them."""
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from elbowroom.errors import InputError
+from elbowroom.errors import InputError, NotEnoughMemoryError
 from elbowroom.machine.failures import is_device_failure, is_out_of_memory
+from elbowroom.machine.torch_modes import in_own_modes
 
 NO_MEMORY = [
     MemoryError(),
@@ -28,3 +29,28 @@ def test_each_error_is_known(error: Any) -> None:
 
 def test_no_error_is_none() -> None:
     assert not is_out_of_memory(None)
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=str)
+def test_memory_that_runs_out_is_said_in_our_words(error: Any) -> None:
+    """By whatever users call; and whoever can make do with less still knows it."""
+
+    @in_own_modes
+    def called() -> None:
+        raise error
+
+    where = "GPU" if isinstance(error, torch.OutOfMemoryError) else "machine"
+    with pytest.raises(InputError, match=f"the memory of the {where} is not enough for all of this at once") as caught:
+        called()
+    assert is_out_of_memory(caught.value) and not is_device_failure(caught.value)
+
+
+@pytest.mark.parametrize("error", [*NO_DEVICE, *NEITHER, NotEnoughMemoryError("for one input")], ids=str)
+def test_all_else_is_as_it_was(error: Any) -> None:
+    @in_own_modes
+    def called() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        called()
+    assert caught.value is error

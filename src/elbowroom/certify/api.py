@@ -6,6 +6,7 @@ the verdict is the strict check on the very corners that are stored, and the reg
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from elbowroom.certify.task import Task, parts_of
 from elbowroom.claim.hints import PROOF_BYTES, Hints
 from elbowroom.claim.space import Space, space_of
 from elbowroom.claim.specification import Specification, check_labels, label_stays
-from elbowroom.errors import InputError
+from elbowroom.errors import InputError, NotEnoughMemoryError
 from elbowroom.machine.device import usable_device
 from elbowroom.machine.failures import is_out_of_memory
 from elbowroom.machine.meter import Meter, watched
@@ -264,17 +265,25 @@ def _fill(found: dict[str, Any], task: Task, asked: _Asked, size: int, started: 
     where, count, first = asked.points.device, len(asked.points), 0
     while first < count:
         index = torch.arange(first, min(first + size, count), device=where)
-        try:
-            part = task.run(asked.part(index, task.search.net), asked.labels[index])
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
+        part = _run(task, asked, index)
+        if part is None:
             size = _smaller(len(index), where)
             continue
         started = _stamp(part, started)
         write_rows(found, part, first)
         first += len(index)
         meter.advance(first)
+
+
+def _run(task: Task, asked: _Asked, index: Tensor) -> dict[str, Any] | None:
+    """What the task finds for some inputs; None where memory ran out. (The error holds all that was being computed, so
+    it has to be gone before less is tried.)"""
+    try:
+        return task.run(asked.part(index, task.search.net), asked.labels[index])
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
 
 
 @in_own_modes
@@ -338,10 +347,11 @@ def _as_executed(points: Tensor, space: Space) -> Tensor:
 
 def _smaller(size: int, device: torch.device) -> int:
     if size == 1:
-        raise InputError(
+        raise NotEnoughMemoryError(
             f"the memory of {device} is not enough for one input of this network; try a smaller memory=..., "
             'or bounds="fast"'
         )
+    gc.collect()  # errors may hold one another
     if device.type == "cuda":
         torch.cuda.empty_cache()
     return size // 2

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,14 +12,15 @@ import torch
 from torch import Tensor
 
 _LARGE = 1 << 28  # bytes that steps read: more keep a GPU busy without this
+_OWN = threading.local()  # of each thread: what one records, another must not write into
 
 
 class Recorder:
-    """How a pass is recorded: on a stream and in memory of their own."""
+    """How a pass is recorded: on a stream beside the usual one, and in memory of its own."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
+        self._stream = _stream(device)
         self._pool = torch.cuda.graph_pool_handle()
         self._keeper: object = None
 
@@ -48,10 +52,39 @@ class Recorder:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 found = work()
-            finally:
-                graph.capture_end()
+            except BaseException:
+                self._abandon(graph)
+                raise
+            graph.capture_end()
         here.wait_stream(self._stream)
         return found, graph.replay
+
+    def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Ends a recording of work that failed, and says nothing of it: what failed is said."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                graph.capture_end()
+            except RuntimeError:
+                # The recording was lost, and torch leaves its pool as one that is recorded to: nothing else can be
+                # recorded into that, and as long as it is so memory that was let go stays taken.
+                with contextlib.suppress(RuntimeError):
+                    for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+                        getattr(torch._C, name, _nothing)(self._stream.device_index, self._pool)
+                self._pool, self._keeper = torch.cuda.graph_pool_handle(), None
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The one that this thread records on. Libraries keep tens of megabytes for every stream that they ever worked on,
+    and memory that was let go on one serves none of the others."""
+    streams: dict[torch.device, torch.cuda.Stream] = _OWN.__dict__.setdefault("streams", {})
+    if device not in streams:
+        streams[device] = torch.cuda.Stream(device)
+    return streams[device]
+
+
+def _nothing(*_: object) -> None:
+    """In the place of what this torch does not have."""
 
 
 Step = Callable[[Sequence[Tensor]], Sequence[Tensor]]  # from a state to the next

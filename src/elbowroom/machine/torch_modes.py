@@ -17,6 +17,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from elbowroom.errors import ElbowroomError, NotEnoughMemoryError
+from elbowroom.machine.failures import is_out_of_memory
 from elbowroom.machine.threads import own_threads
 
 P = ParamSpec("P")
@@ -152,12 +154,22 @@ def own_modes() -> Iterator[None]:
 
 
 def in_own_modes(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, run in `own_modes` and `own_threads`: for everything that users call."""
+    """The function, run in `own_modes` and `own_threads`, memory that runs out said in our words: for everything that
+    users call."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with own_modes(), own_threads():
-            return function(*args, **kwargs)
+        try:
+            with own_modes(), own_threads():
+                return function(*args, **kwargs)
+        except (RuntimeError, MemoryError) as error:
+            if isinstance(error, ElbowroomError) or not is_out_of_memory(error):
+                raise
+            where = "GPU" if isinstance(error, torch.OutOfMemoryError) else "machine"
+            raise NotEnoughMemoryError(
+                f"the memory of the {where} is not enough for all of this at once; give fewer inputs at a time, or a "
+                "smaller memory=..."
+            ) from None
 
     return run
 

@@ -108,7 +108,7 @@ class Worker:
         except UnsupportedError:
             raise
         except Exception as error:
-            reason, no_memory = _in_words(error), is_out_of_memory(error) or is_out_of_memory(error.__context__)
+            reason, no_memory = _in_words(error), is_out_of_memory(error)
             if not no_memory and is_device_failure(error):
                 raise ElbowroomError(f"the device failed: {reason}") from error
             if len(x) == 1:
