@@ -16,7 +16,12 @@ _PART = 1 << 15  # numbers that are compared at a time: in the cache, and by one
 def cast(op: Operation, dtype: torch.dtype, device: torch.device, weight: bool) -> Operation:
     """The operation with its parameters in a type and place; all but the one called so where `weight` is false."""
     moved = {k: t for k, t in op.tensors().items() if weight or k != "weight"}
-    return replace(op, **{k: recordable(t.to(device=device, dtype=dtype)) for k, t in moved.items()})
+    return replace(op, **{k: recordable(_to(t, device, dtype)) for k, t in moved.items()})
+
+
+def _to(t: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """In another type and place; what goes to another device goes as the type that has fewer bytes."""
+    return t.to(device).to(dtype) if t.element_size() < dtype.itemsize else t.to(dtype).to(device)
 
 
 def widens(op: Operation) -> bool:
@@ -45,4 +50,4 @@ def _equal(cast: Tensor, value: Tensor) -> bool:
     size = _PART if cast.device.type == "cpu" else max(1, cast.numel())
     parts = (t.flatten().split(size) for t in (cast, value))
     # Not torch.equal, which on a CPU looks at one number after another.
-    return all(bool((a == b.to(a)).all()) for a, b in zip(*parts))
+    return all(bool((a == _to(b, a.device, a.dtype)).all()) for a, b in zip(*parts))
