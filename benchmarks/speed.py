@@ -1,14 +1,15 @@
 """How fast bounds and certificates are, on this device, beside what its matrix products reach in the same minute.
 
-    python benchmarks/speed.py [bounds] [certify] [classes] [wide] [evaluations] [mnist] [--device cuda]
-        [--networks NAME ...] [--shared DIR] [--json FILE]
+    python benchmarks/speed.py [bounds] [activations] [certify] [classes] [wide] [evaluations] [mnist]
+        [--device cuda] [--networks NAME ...] [--shared DIR] [--json FILE]
 
-Without names, all but evaluations and mnist. DIR (default: ELBOWROOM_SHARED, or ../shared) holds `models/*.onnx`,
-`data/` and `reference/mnist_*.npz`; what is not there is left out.
+Without names, all but activations, evaluations and mnist. DIR (default: ELBOWROOM_SHARED, or ../shared) holds
+`models/*.onnx`, `data/` and `reference/mnist_*.npz`; what is not there is left out.
 
 - bounds: one evaluation, and one with the gradient of the smallest margin, on random and public networks. `Gflop` is
   what torch counts in its products, `share` the rate of that beside a plain product's. On a GPU also as a search has
   them, in half precision or replayed.
+- activations: the same for a small network, 100-100-100-100-10, with each activation, where lines are much of a bound.
 - certify: seconds per input, to certify and to prove again, evaluations and gradients, mean log geometric mean of the
   extents; on the reference networks, public ones, and a scikit-learn classifier of breast cancer.
 - classes: 784-100-100-K networks for growing K. wide: 150,528 features, a box and an asymmetric one.
@@ -55,18 +56,24 @@ PIXELS = {
     "cifar_deep_kw": {"mean": [0.485, 0.456, 0.406], "std": [0.225, 0.225, 0.225]},
 }
 EPS = {"resnet_2b": 1 / 255}
+DIGITS = {"mnist-net_256x2": 1, "Convnet_maxpool": 1, "ffnnSIGMOID__Point_6x200": 1, "tansig_200_50_onnx": 255}  # up to
+ACTIVATIONS = (
+    operations.ReLU(), operations.LeakyReLU(0.1), operations.Clip(-1.0, 1.0), operations.Sigmoid(), operations.Tanh(),
+    operations.Arctan(), operations.ELU(), operations.Softplus(), operations.SiLU(), operations.GELU(),
+)  # fmt: skip
 # Mean logs of the geometric mean of extents, of the first 32 images, that this program found with four linearisations
 # of a search that stopped there (commit 550d2bb). Elsewhere the goal is what four linearisations find now.
 GOALS = {"cifar_base_kw": -2.511, "cifar_deep_kw": -1.87}
 
 
-def network(sizes: list[int]) -> er.Network:
-    """Random, of ReLUs (He initialisation)."""
+def network(sizes: list[int], activation: operations.Operation | None = None) -> er.Network:
+    """Random (He initialisation), of ReLUs unless told."""
     generator = torch.Generator().manual_seed(0)
     layers: list[operations.Operation] = []
     for into, out in itertools.pairwise(sizes):
         weight = torch.randn(out, into, generator=generator) * (2 / into) ** 0.5
-        layers += [operations.Linear(weight, 0.1 * torch.randn(out, generator=generator)), operations.ReLU()]
+        bias = 0.1 * torch.randn(out, generator=generator)
+        layers += [operations.Linear(weight, bias), activation or operations.ReLU()]
     return er.Network.chain((sizes[0],), layers[:-1])
 
 
@@ -83,10 +90,11 @@ def breast_cancer() -> tuple[er.Network, Tensor]:
 
 
 def bound_of(
-    work: er.Network, x: Tensor, radius: Tensor, spec: Specification, rough: er.Network | None = None
-) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
+    work: er.Network, x: Tensor, radius: Tensor, spec: Specification, rough: er.Network | None = None,
+    method: str = "adaptive",
+) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:  # fmt: skip
     """One bound, margins `b x g` on boxes around `x`, and the derivative of the smallest by the radius."""
-    margins = margins_of("adaptive")
+    margins = margins_of(method)
     assert isinstance(margins, OwnBounds)
 
     def value() -> Tensor:
@@ -168,6 +176,12 @@ class Bench:
             batch = 16 if self.gpu else 2
             self._bound(f"{name}, batch {batch}", net, self.images(name, batch), EPS.get(name, 2 / 255))
 
+    def activations(self) -> None:
+        batch, sizes = 64 if self.gpu else 16, [100, 100, 100, 100, 10]
+        x = 2 * torch.rand(batch, 100, generator=torch.Generator().manual_seed(1)) - 1
+        for op in ACTIVATIONS:
+            self._bound(f"100-100x3-10, {op.name}, batch {batch}", network(sizes, op), x, 0.01)
+
     def _bound(self, name: str, net: er.Network, x: Tensor, eps: float) -> None:
         spec = label_stays(net.decide(net(x)), net.n_outputs).cast(torch.float32, self.device)
         work, x = net.cast(torch.float32, self.device), x.float().to(self.device)
@@ -218,11 +232,11 @@ class Bench:
             self._certify(name, net, x, {"domain": (0, 1)})
             few = er.Sequential(gradients=4)  # what the solver stopped at before it went on while that pays
             self._certify(f"{name}, 4 linearisations", net, x, {"domain": (0, 1), "solver": few})
-        for name in ("mnist-net_256x2", "Convnet_maxpool"):
+        for name, top in DIGITS.items():
             path = self.shared / "models" / f"{name}.onnx"
             if path.exists():
                 net = er.load(path)
-                self._certify(name, net, self.digits(14).reshape(-1, *net.input_shape), {"domain": (0, 1)})
+                self._certify(name, net, top * self.digits(14).reshape(-1, *net.input_shape), {"domain": (0, top)})
         path = self.shared / "models" / "acasxu" / "ACASXU_run2a_1_1_batch_2000.onnx"
         if path.exists():
             net = er.load(path)
@@ -312,7 +326,7 @@ def _linear(data: Any, i: int) -> operations.Linear:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "parts", nargs="*", choices=["bounds", "certify", "classes", "wide", "evaluations", "mnist", []]
+        "parts", nargs="*", choices=["bounds", "activations", "certify", "classes", "wide", "evaluations", "mnist", []]
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shared", type=Path, default=SHARED)
