@@ -11,9 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from elbowroom.claim.specification import label_stays
 from elbowroom.network import operations as ops
-from elbowroom.network.graph import Network
+from elbowroom.network.graph import Graph, Network
+from elbowroom.search.bounds import propagate
 from elbowroom.search.bounds.methods import method_named
-from elbowroom.search.bounds.propagate import Propagation, margins_of
+from elbowroom.search.bounds.propagate import BoundFunction, Propagation, margins_of
 from elbowroom.search.bounds.relaxations import TABLE
 from elbowroom.search.bounds.sizes import Active
 from elbowroom.search.bounds.walk import Walk
@@ -179,3 +180,88 @@ def test_who_asks_once_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept[0] == 0 < kept[1] == kept[2]  # the third finds what the second kept
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
     torch.testing.assert_close(found[0], found[2], rtol=1e-12, atol=0)
+
+
+# --- ways down that are kept
+
+SMOOTH = [name for name, op in ACTIVATIONS.items() if TABLE[type(op)].smooth]
+
+
+def smooth(kind: str) -> tuple[Network, Tensor]:
+    """Networks of smooth activations: deep, of images, beside ReLUs, with a sum, on a wide input; and inputs."""
+    rng, batch = np.random.default_rng(0), 3
+
+    def weight(*shape: int) -> Tensor:
+        return torch.from_numpy(rng.standard_normal(shape)) / math.sqrt(math.prod(shape[1:]))
+
+    if kind == "image":
+        net = Network.chain((2, 6, 6), [
+            ops.Conv(weight(4, 2, 3, 3), weight(4), (2, 2), (1, 1)), ops.Tanh(), ops.Conv(weight(3, 4, 2, 2), None),
+            ops.SiLU(), ops.Reshape((-1,)), ops.Linear(weight(4, 12)),
+        ])  # fmt: skip
+    elif kind == "sum":
+        g = Graph((6,))
+        a = g.add(ops.Sigmoid(), g.add(ops.Linear(weight(9, 6)), g.input))
+        b = g.add(ops.Add(), a, g.add(ops.Linear(weight(9, 9)), a))
+        net = g.network(g.add(ops.Linear(weight(4, 9)), g.add(ops.GELU(), b)))
+    elif kind == "beside ReLUs":
+        layers = [ops.Linear(weight(150, 6)), ops.ReLU(), ops.Linear(weight(20, 150)), ops.Tanh()]
+        net = Network.chain((6,), [*layers, ops.Linear(weight(150, 20)), ops.ReLU(), ops.Linear(weight(4, 150))])
+    else:
+        net = mlp(rng, [8200, 12, 12, 4] if kind == "wide" else [6, 40, 40, 40, 4], ops.Tanh())
+    return net, torch.from_numpy(rng.standard_normal((batch, *net.input_shape)))
+
+
+@pytest.mark.parametrize("kind", ["deep", "image", "beside ReLUs", "sum", "wide"])
+@pytest.mark.parametrize("p", [math.inf, 2.0, 1.0])
+@pytest.mark.parametrize("method", ["adaptive", "combined"])
+def test_ways_that_are_kept_give_the_same_derivatives(method: str, p: float, kind: str) -> None:
+    """Of one margin or several, asked once or more often, in pieces of one row or of all, with room for them or not."""
+    net, x = smooth(kind)
+    spec, found = label_stays(net.decide(net(x)), 4), []
+    for budget in (WIDE, Budget(1 << 30, 1 << 12, 1 << 30), NARROW):
+        radius = torch.full_like(x, 0.02 if kind == "wide" else 0.1).requires_grad_()
+        margins = margins_of(method, budget=budget)
+        for several in (True, False):
+            value = margins(net, InputSet(x, radius, p), spec)
+            rows = derivatives(value, [radius])[0] if several else torch.empty(0)
+            first, again = (torch.autograd.grad(value[:2, 0].sum(), radius, retain_graph=True)[0] for _ in range(2))
+            torch.testing.assert_close(first, again, rtol=1e-10, atol=1e-13)
+            found.append((rows, first))
+    for several, one in zip(found[::2], found[1::2], strict=True):
+        torch.testing.assert_close(several[0], found[0][0], rtol=1e-9, atol=1e-12)
+        for first in (several[1], one[1]):
+            torch.testing.assert_close(first, found[0][1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("method", ["adaptive", "combined"])
+def test_derivatives_of_smooth_activations_take_one_way_up(method: str, name: str) -> None:
+    """And none down, where there is room; and nothing is kept where nothing can be asked for."""
+    net, taken = mlp(np.random.default_rng(0), [60, 50, 50, 50, 4], ACTIVATIONS[name]), []
+    x = torch.from_numpy(np.random.default_rng(1).standard_normal((4, 60)))
+    spec = label_stays(net.decide(net(x)), 4)
+
+    class Told(Pool):
+        def take(self, size: int) -> bool:
+            taken.append(size)
+            return super().take(size)
+
+    def products(margins: BoundFunction) -> tuple[int, int]:
+        at = torch.full_like(x, 0.05).requires_grad_()
+        with FlopCounterMode(display=False) as first:
+            value = margins(net, InputSet(x, at), spec)
+        with FlopCounterMode(display=False) as then:
+            torch.autograd.grad(value.amin(1).sum(), at)
+        return first.get_total_flops(), then.get_total_flops()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(propagate, "Pool", Told)
+        down, up = products(margins_of(method, budget=WIDE))
+        assert len(taken) == 2 and up < 1.1 * down
+        taken.clear()
+        with torch.no_grad():
+            margins_of(method, budget=WIDE)(net, InputSet(x, torch.full_like(x, 0.05)), spec)
+        margins_of(method, budget=WIDE)(net, InputSet(x, torch.full_like(x, 0.05)), spec)
+        assert not taken
+    assert up < 0.8 * products(margins_of(method, budget=Budget(1 << 30, 4 << 20, 0)))[1]

@@ -256,6 +256,8 @@ def collected(weight: Tensor, c: Coefficients, shape: Shape) -> Tensor:
 
 
 def _weighted(weight: Tensor, a: Tensor) -> Tensor:
+    if len(a) == 1:
+        return (weight.to(a.dtype).flatten(0, 1) @ a[0]).to(weight.dtype).reshape(*weight.shape[:2], -1)
     return torch.bmm(weight.to(a.dtype), a).to(weight.dtype)
 
 

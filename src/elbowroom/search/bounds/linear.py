@@ -18,7 +18,7 @@ forward pass is stored, and only the rows that matter (for ReLU, the unstable ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -58,6 +58,7 @@ def lower_deviation(
     sizes: Sizes | None = None,
     signed: bool = False,
     rough: Network | None = None,
+    all_asked: bool = False,
 ) -> Tensor:
     """Lower bounds of rows over a node's deviation from its value at the centre.
 
@@ -70,6 +71,7 @@ def lower_deviation(
     flight; `pool`: where Jacobians may be kept, which are computed again for each gradient where they do not fit.
     `active`: of some relaxed nodes, the entries that are not zero throughout. `sizes`: how many rows there is room for,
     where that depends on numbers. `rough`: the network in half precision, if rows may be.
+    `all_asked`: where there will be derivatives, they will be those of nearly all rows.
     Differentiable by the region's radius and the planes.
     """
     route = Route.of(net, inputs, node, rows is None, rough is not None)
@@ -88,6 +90,8 @@ def lower_deviation(
     tensors = [inputs.radius]
     for i in relaxed:
         tensors.extend(_parameters(planes[i], parallel))
+    if all_asked and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        job.keep_ways()
     result: Tensor = _Bound.apply(job, *tensors)  # type: ignore[no-untyped-call]  # torch gives it no types
     return result
 
@@ -170,6 +174,7 @@ class _Job:
     both: bool  # whether each chosen row is followed by its negative, and both may go down together
     _kept: _Jacobian | None = field(default=None, repr=False)
     _asked: bool = field(default=False, repr=False)
+    _ways: list[tuple[slice, Tensor, Walk]] | None = field(default=None, repr=False)  # of which inputs and rows
 
     def __post_init__(self) -> None:
         self.plan, self.entry, self.widest = self.route.plan, self.route.entry, self.route.widest
@@ -222,8 +227,20 @@ class _Job:
             for b in range(0, batch, step_b):
                 b_end = min(b + step_b, batch)
                 start = shared if shared is not None else self._start(r, r_end, slice(b, b_end))
-                out[b:b_end, r:r_end] = self._walk(tensors, slice(b, b_end), False).down(dict(start))
+                walk = self._walk(tensors, slice(b, b_end), self._ways is not None)
+                out[b:b_end, r:r_end] = walk.down(dict(start))
+                if self._ways is not None:
+                    walk.rest()
+                    index = torch.arange(r, r_end, device=radius.device)
+                    self._ways.append((slice(b, b_end), index.expand(b_end - b, -1), walk))
         return out
+
+    def keep_ways(self) -> None:
+        """Has `value` keep what rows were on their way down, where there is room, for whoever first asks for their
+        derivatives: these then take half the products. (On a CPU: a GPU has its memory for larger batches.)"""
+        if self.inputs.radius.device.type == "cpu" and self.relaxed and self.chosen is None and self.rows is None:
+            numbers = len(self.inputs.radius) * self.count * self._numbers([0, *self.relaxed])
+            self._ways = [] if self.pool.take(numbers * self.dtype.itemsize) else None
 
     def _chosen_values(self, tensors: Sequence[Tensor], chosen: Tensor, rows_at_once: int, out: Tensor) -> Tensor:
         for part, count in alike(chosen, self.sizes, rows_at_once):
@@ -292,10 +309,18 @@ class _Job:
         if lacking and keep:
             covered = needed if jacobian is None else needed | jacobian.covered
             every = numbers_of(covered, self.sizes, ("needed", self.node))
-            if self.pool.take(every.numel() * self._width(tensors) * self.dtype.itemsize):
+            if self.pool.take(every.numel() * self._width * self.dtype.itemsize):
                 self._kept = _Jacobian(covered, list(self._pieces(every, tensors)))
                 jacobian, lacking = self._kept, False
-        pieces = self._pieces(index, tensors) if lacking or jacobian is None else jacobian.pieces
+        ways, self._ways = self._ways, None
+        pieces: Iterable[_Piece]
+        if jacobian is not None and not lacking:
+            pieces = jacobian.pieces
+        elif ways:
+            asked = (way for way in ways if needed[way[0]].gather(1, way[1]).any())
+            pieces = (_Piece(batch, rows, walk.up(self.route.ancestors), None) for batch, rows, walk in asked)
+        else:
+            pieces = self._pieces(index, tensors)
         slopes = self._slopes()
         for batch, rows, parts, unit in pieces:
             at = rows.clamp_min(0).expand(len(grads), -1, -1)
@@ -311,16 +336,20 @@ class _Job:
                 upper -= lower
         return totals
 
-    def _width(self, tensors: Sequence[Tensor]) -> int:
+    @property
+    def _width(self) -> int:
         """How many numbers the derivatives of a row have, at most."""
-        nodes = [0, *(i for i in self.relaxed for _ in range(self._parameters_of(i)))]
+        return self._numbers([0, *(i for i in self.relaxed for _ in range(self._parameters_of(i)))])
+
+    def _numbers(self, nodes: Sequence[int]) -> int:
+        """How many numbers a row has over all of these nodes, at most."""
         found = 0
-        for i, t in zip(nodes, tensors):
-            at = self.plan[i]
+        for i in nodes:
+            at, node = self.plan[i], self.net.nodes[i]
             if i == 0 and self.entry is not None:  # not written out
                 found += self.net.nodes[self.entry.node].size
             else:
-                found += t[0].numel() if at is None else at.numbers(self.net.nodes[i].shape[0])
+                found += node.size if at is None else at.numbers(node.shape[0])
         return found
 
     def _slopes(self) -> list[bool]:
@@ -334,7 +363,7 @@ class _Job:
     def _pieces(self, index: Tensor, tensors: Sequence[Tensor]) -> Iterator[_Piece]:
         """Derivatives of the rows `index` (`b x s`, -1 for none), some at a time."""
         size = (_ON_GPU if index.is_cuda else _ON_CPU) * self.chunk
-        step = max(1, size // (self._width(tensors) * self.dtype.itemsize))
+        step = max(1, size // (self._width * self.dtype.itemsize))
         step += step % 2 if self.both else 0
         for part, count in alike(index, self.sizes, step):
             # Radii may be too small for half precision: there they are measured in the largest one.

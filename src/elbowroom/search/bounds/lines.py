@@ -54,6 +54,7 @@ class Row(Relaxed):
     turns: Callable[[Any], tuple[float, ...]] = lambda op: ()
     slack: float = 0.0
     zero_below: bool = False
+    smooth: bool = False
 
     univariate = True
 
@@ -192,7 +193,7 @@ def convex(derivative: Derivative, points: Points) -> Row:
     def slopes(op: Any, l: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         return derivative(op, (l + u) / 2), chord(op, l, u)
 
-    return Row(derivative, points, slopes, chord, slack=_SLACK)
+    return Row(derivative, points, slopes, chord, slack=_SLACK, smooth=True)
 
 
 def s_shaped(derivative: Derivative, stationary: Callable[[Tensor], Tensor]) -> Row:
@@ -233,7 +234,7 @@ def s_shaped(derivative: Derivative, stationary: Callable[[Tensor], Tensor]) -> 
         mirrored = _Mirrored(op)
         return upper_slope(mirrored, -u, -l), upper_slope(op, l, u)
 
-    return Row(derivative, points, slopes, chord, slack=_SLACK)
+    return Row(derivative, points, slopes, chord, slack=_SLACK, smooth=True)
 
 
 class _Mirrored:
@@ -308,7 +309,8 @@ def wavy(
             lo, hi = torch.where(before, mid, lo), torch.where(before, hi, mid)
         return [hi[1]], [hi[0], hi[2]]
 
-    return Row(derivative, points, enveloped(derivative), _smooth_chord(derivative), turns=turns, slack=_SLACK)
+    chord = _smooth_chord(derivative)
+    return Row(derivative, points, enveloped(derivative), chord, turns=turns, slack=_SLACK, smooth=True)
 
 
 _TURNS = 4  # to the last digit of float64

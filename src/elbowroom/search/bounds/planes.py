@@ -89,12 +89,13 @@ class Relaxed:
 
     `univariate`: each output is a function of one number, the entry of the only input in its place; `interval` is then
     its range. `zero_below`: it gives zero wherever its input is not positive. `straight`: where its planes
-    are one, they stay so and do not move as intervals change a little.
+    are one, they stay so and do not move as intervals change a little. `smooth`: they move wherever intervals do.
     """
 
     univariate = False
     zero_below = False
     straight = False
+    smooth = False
 
     def interval(self, op: Any, lowers: Sequence[Tensor], uppers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The smallest and the largest value, given those of the inputs; every tensor `b x *shape`."""

@@ -65,6 +65,7 @@ class Propagation:
         budget = budget or Budget.of(None, inputs.center.device)
         self._chunk, self._pool = budget.chunk, Pool(budget.keep)
         self._skips = _only_relus_read(net) if skip_inactive and method.intervals else frozenset()
+        self._smooth = _smooth_read(net)
         self._seen, self._sizes, self._sharpening, self._rough = seen, sizes or Sizes(), sharpened, rough
         # On a GPU a pass more takes longer than its rows.
         on_cpu = inputs.center.device.type == "cpu" and not self._sizes.fixed
@@ -188,7 +189,7 @@ class Propagation:
         value, parallel = self.values[i], self.method.parallel
         found = lower_deviation(
             self.net, i, None, self.planes, self.inputs, parallel, self._chunk, self._pool, chosen, self._active,
-            self._sizes, rough=self._rough,
+            self._sizes, rough=self._rough, all_asked=i in self._smooth,
         )  # fmt: skip
         below, above = (found, found) if parallel else found.chunk(2, dim=1)
         if chosen is not None:
@@ -303,6 +304,11 @@ def _only_relus_read(net: Network) -> frozenset[int]:
     cutting = {kind for kind, row in TABLE.items() if row.zero_below}
     others = {j for node in net.nodes for j in node.inputs if type(node.op) not in cutting}
     return frozenset(range(len(net.nodes) - 1)) - others
+
+
+def _smooth_read(net: Network) -> frozenset[int]:
+    """The nodes that smooth activations read: whatever of their bounds moves, lines do."""
+    return frozenset(j for node in net.nodes for j in node.inputs if (row := TABLE.get(type(node.op))) and row.smooth)
 
 
 def _spread(values: Tensor, chosen: Tensor, size: int) -> Tensor:

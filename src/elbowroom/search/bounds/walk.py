@@ -236,6 +236,11 @@ class Walk(Steps):
 
     # --- derivatives
 
+    def rest(self) -> None:
+        """Between the ways down and up: lets go of what can be looked up again."""
+        self.lines.clear()
+        self._matrices.clear()
+
     def up(self, ancestors: Sequence[int]) -> list[Coefficients | Through]:
         """After a traced `down`: derivatives of the rows by the radius and the planes of every relaxed node, in the
         order of `linear._parameters`. (Coefficients, too: per row, over a part of a node or all of it.) Of a pair,
