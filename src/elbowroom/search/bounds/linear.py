@@ -71,7 +71,8 @@ def lower_deviation(
     flight; `pool`: where Jacobians may be kept, which are computed again for each gradient where they do not fit.
     `active`: of some relaxed nodes, the entries that are not zero throughout. `sizes`: how many rows there is room for,
     where that depends on numbers. `rough`: the network in half precision, if rows may be.
-    `all_asked`: where there will be derivatives, they will be those of nearly all rows.
+    `all_asked`: where there will be derivatives, they will be those of nearly all rows, and memory is better spent on
+    these than on larger batches (as on a GPU).
     Differentiable by the region's radius and the planes.
     """
     route = Route.of(net, inputs, node, rows is None, rough is not None)
@@ -237,8 +238,8 @@ class _Job:
 
     def keep_ways(self) -> None:
         """Has `value` keep what rows were on their way down, where there is room, for whoever first asks for their
-        derivatives: these then take half the products. (On a CPU: a GPU has its memory for larger batches.)"""
-        if self.inputs.radius.device.type == "cpu" and self.relaxed and self.chosen is None and self.rows is None:
+        derivatives: these then take half the products."""
+        if self.relaxed and self.chosen is None and self.rows is None:
             numbers = len(self.inputs.radius) * self.count * self._numbers([0, *self.relaxed])
             self._ways = [] if self.pool.take(numbers * self.dtype.itemsize) else None
 

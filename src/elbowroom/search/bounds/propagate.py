@@ -65,11 +65,11 @@ class Propagation:
         budget = budget or Budget.of(None, inputs.center.device)
         self._chunk, self._pool = budget.chunk, Pool(budget.keep)
         self._skips = _only_relus_read(net) if skip_inactive and method.intervals else frozenset()
-        self._smooth = _smooth_read(net)
         self._seen, self._sizes, self._sharpening, self._rough = seen, sizes or Sizes(), sharpened, rough
         # On a GPU a pass more takes longer than its rows.
         on_cpu = inputs.center.device.type == "cpu" and not self._sizes.fixed
         self._one_by_one = on_cpu and not method.parallel and not sharpened
+        self._smooth = _smooth_read(net) if on_cpu else frozenset()
         self._readers = Counter(j for node in net.nodes for j in node.inputs)
         self.values = net.values(inputs.center)
         lower, upper = inputs.hull()
