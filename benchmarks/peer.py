@@ -7,7 +7,7 @@ margins, a "gradient" also the derivative of the smallest of them by the radii. 
 thread's own CPU clock. The peer works with both of its ways to carry convolutions (`patches`, `matrix`); the
 faster one counts. Margins are printed beside each other: ours are intersected with intervals, and no smaller.
 
-DIR (default: ELBOWROOM_SHARED, or ../shared) holds `models/*.onnx`; the last two networks are random, and made here.
+DIR (default: ELBOWROOM_SHARED, or ../shared) holds `models/*.onnx`; networks that are called random are made here.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from elbowroom.network import operations as ops
 from speed import EPS, PIXELS, SHARED, Bench, bound_of, network
 
 WAYS = ("patches", "matrix")
+RELU = ops.ReLU()
 
 
 class Module(nn.Module):
@@ -60,8 +61,11 @@ def _part(op: Any) -> nn.Module:
             out, into = op.weight.shape[:2]
             conv = nn.Conv2d(into, out, tuple(op.weight.shape[2:]), op.stride, op.padding, bias=op.bias is not None)
             return _filled(conv, op)
-        case ops.ReLU():
-            return nn.ReLU()
+        case ops.ReLU() | ops.Tanh() | ops.Sigmoid():
+            made: nn.Module = getattr(nn, op.name)()
+            return made
+        case ops.MaxPool():
+            return nn.MaxPool2d(op.kernel, op.stride, op.padding)
         case ops.Reshape():
             return nn.Flatten()
         case ops.Add() if op.signs == (1.0, 1.0):
@@ -114,20 +118,31 @@ def cases(bench: Bench) -> Iterator[tuple[str, er.Network, Tensor, Tensor | floa
             x = (bench.images(name, 2).float() - mean) / std
             yield f"{name}, batch 2", er.load(path), x, EPS.get(name, 2 / 255) / std
     yield "random 500-400-200-10, batch 8", network([500, 400, 200, 10]), torch.rand(8, 500, generator=draw), 0.01
-    yield "random convolutional, batch 4", convolutional(), torch.rand(4, 1, 28, 28, generator=draw), 0.01
+    x = 2 * torch.rand(16, 784, generator=draw) - 1
+    yield "random 784-300x3-10 of tanh, batch 16", network([784, *[300] * 3, 10], ops.Tanh()), x, 0.01
+    yield "random 784-200x6-10 of sigmoid, batch 16", network([784, *[200] * 6, 10], ops.Sigmoid()), x, 0.01
+    x = torch.rand(4, 1, 28, 28, generator=draw)
+    for name, net in (
+        ("", convolutional()),
+        (" of tanh", convolutional(ops.Tanh())),
+        (", pooled", convolutional(pool=2)),
+    ):
+        yield f"random convolutional{name}, batch 4", net, x, 0.01
 
 
-def convolutional() -> er.Network:
-    """Three convolutions, two matrices, random."""
+def convolutional(activation: ops.Operation = RELU, pool: int = 1) -> er.Network:
+    """Three convolutions, the first of them perhaps pooled, and two matrices, random."""
     draw = torch.Generator().manual_seed(0)
     layers: list[ops.Operation] = []
     for out, into, k, stride in ((8, 1, 3, 1), (16, 8, 4, 2), (16, 16, 4, 2)):
         weight = torch.randn(out, into, k, k, generator=draw) * (2 / (into * k * k)) ** 0.5
-        layers += [ops.Conv(weight, torch.zeros(out), (stride,) * 2, (1, 1)), ops.ReLU()]
+        layers += [ops.Conv(weight, torch.zeros(out), (stride,) * 2, (1, 1)), activation]
+        if stride < pool:
+            layers.append(ops.MaxPool((pool, pool), (pool, pool)))
     layers.append(ops.Reshape((-1,)))
     size = er.Network.chain((1, 28, 28), layers).n_outputs
     for out, into in ((64, size), (10, 64)):
-        layers += [ops.Linear(torch.randn(out, into, generator=draw) * (2 / into) ** 0.5, torch.zeros(out)), ops.ReLU()]
+        layers += [ops.Linear(torch.randn(out, into, generator=draw) * (2 / into) ** 0.5, torch.zeros(out)), activation]
     return er.Network.chain((1, 28, 28), layers[:-1])
 
 
