@@ -42,6 +42,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import elbowroom as er
 from elbowroom.claim.specification import Specification, label_stays
+from elbowroom.machine.allocator import settle
 from elbowroom.machine.recorder import Recorder
 from elbowroom.network import operations
 from elbowroom.search.bounds.propagate import OwnBounds, margins_of
@@ -114,9 +115,7 @@ class Bench:
         self.gpu = self.device.type == "cuda"
         self.clock = time.perf_counter if self.gpu else time.thread_time
         self.found: list[dict[str, Any]] = []
-        # Who gave back a large piece of memory once, as any search soon has, does not give back smaller ones (glibc).
-        piece = torch.empty((1 << 25) - (1 << 16), dtype=torch.uint8)
-        del piece
+        settle()  # as whatever users call does
 
     def seconds(self, work: Callable[[], object], runs: int = 5) -> float:
         work()

@@ -410,6 +410,22 @@ def test_what_is_not_a_number_is_no_inactive_neuron(parallel: bool) -> None:
     assert bool(lines.lower.isnan()) and bool(lines.upper.isnan())
 
 
+@pytest.mark.parametrize("name", ["silu", "gelu", "gelu tanh", "elu 2"])
+def test_lines_are_nearly_as_near_as_envelopes(name: str) -> None:
+    """At the midpoint, beside the lowest and highest of all chords between four hundred points."""
+    op, draw = ACTIVATIONS[name], torch.Generator().manual_seed(0)
+    mid = 4 * torch.randn(1000, 1, generator=draw, dtype=torch.float64)
+    half = 0.3 + 8 * torch.rand(1000, 1, generator=draw, dtype=torch.float64)
+    lines = lines_of(op, mid - half, mid + half, mid, False)
+    share = torch.linspace(0.002, 1, 200, dtype=torch.float64)
+    (left, at_left), (right, at_right) = ((x, op(x)) for x in (mid - half * share, mid + half * share))
+    low, high = (torch.full_like(mid, end) for end in (torch.inf, -torch.inf))
+    for x, f in zip(left.unbind(1), at_left.unbind(1)):
+        heights = f[:, None] + (at_right - f[:, None]) / (right - x[:, None]) * (mid - x[:, None])
+        low, high = torch.minimum(low, heights.amin(1, True)), torch.maximum(high, heights.amax(1, True))
+    assert float((lines.upper - lines.lower).sum()) < 1.01 * float((high - low).sum())
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # Cheap
 

@@ -12,8 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from elbowroom.claim.specification import label_stays
 from elbowroom.network import operations as ops
 from elbowroom.network.graph import Graph, Network
-from elbowroom.search.bounds import propagate
+from elbowroom.search.bounds import linear, propagate
+from elbowroom.search.bounds.coefficients import numbers
+from elbowroom.search.bounds.linear import lower_deviation
 from elbowroom.search.bounds.methods import method_named
+from elbowroom.search.bounds.planes import Planes
 from elbowroom.search.bounds.propagate import BoundFunction, Propagation, margins_of
 from elbowroom.search.bounds.relaxations import TABLE
 from elbowroom.search.bounds.sizes import Active
@@ -232,6 +235,49 @@ def test_ways_that_are_kept_give_the_same_derivatives(method: str, p: float, kin
         torch.testing.assert_close(several[0], found[0][0], rtol=1e-9, atol=1e-12)
         for first in (several[1], one[1]):
             torch.testing.assert_close(first, found[0][1], rtol=1e-9, atol=1e-12)
+
+
+def hidden(pooled: bool) -> tuple[Network, InputSet, dict[int, Planes]]:
+    """A node before a smooth activation with more rows than go down at once, perhaps behind a pooled one."""
+    rng = np.random.default_rng(0)
+
+    def weight(*shape: int) -> Tensor:
+        return torch.from_numpy(rng.standard_normal(shape)) / math.sqrt(math.prod(shape[1:]))
+
+    layers: list[ops.Operation] = [ops.Conv(weight(3, 1, 1, 1), None)]
+    layers += [ops.MaxPool((3, 3), (1, 1), (1, 1)) if pooled else ops.Tanh(), ops.Conv(weight(2, 3, 1, 1), None)]
+    net = Network.chain((1, 8, 8), [*layers, ops.Tanh(), ops.Reshape((-1,)), ops.Linear(weight(2, 128))])
+    x = torch.from_numpy(rng.standard_normal((3, 1, 8, 8)))
+    inputs = InputSet(x, torch.full_like(x, 0.1).requires_grad_())
+    return net, inputs, bounds(net, inputs).planes
+
+
+@pytest.mark.parametrize("row", [0, 1, 70, 255])
+def test_a_single_row_of_those_whose_way_was_kept(row: int) -> None:
+    net, inputs, planes = hidden(False)
+    found = []
+    for keep in (True, False):
+        below = lower_deviation(net, 3, None, planes, inputs, False, 1, Pool(1 << 30), keep_ways=keep)
+        found.append(torch.autograd.grad(below[1, row], inputs.radius, retain_graph=True)[0])
+    assert bool(found[0][1].any()) and not bool(found[0][[0, 2]].any())
+    torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_ways_take_the_room_that_they_asked_for(pooled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no more, also where rows are whole images; until derivatives were asked for."""
+    net, inputs, planes = hidden(pooled)
+    jobs, made = [], linear._Job.keep_ways
+    monkeypatch.setattr(linear._Job, "keep_ways", lambda self: jobs.append(self) or made(self))
+    pool = Pool(1 << 30)
+    below = lower_deviation(net, 3, None, planes, inputs, False, 1 << 20, pool, keep_ways=True)
+    (job,), asked = jobs, (1 << 30) - pool.left
+    assert job._ways
+    held = [numbers(c).nbytes for _, _, walk in job._ways for c in walk.trace.values()]
+    assert 0.5 * asked <= sum(held) <= asked
+    assert not any(walk.lines or walk._matrices for _, _, walk in job._ways)
+    torch.autograd.grad(below.sum(), inputs.radius)
+    assert job._ways is None
 
 
 @pytest.mark.parametrize("name", SMOOTH)

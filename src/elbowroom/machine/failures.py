@@ -18,10 +18,16 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
 
 
+def place_of_memory(error: BaseException) -> str:
+    """Whose memory it was that ran out."""
+    on_gpu = isinstance(error, torch.OutOfMemoryError) or any(name in str(error).lower() for name in ("cuda", "hip"))
+    return "GPU" if on_gpu else "machine"
+
+
 def is_device_failure(error: BaseException) -> bool:
     """Whether it says that a device failed, after which nothing works on it. Memory that ran out is no such failure,
     though the words may be alike ("CUDA error: out of memory")."""
     return not is_out_of_memory(error) and any(words in str(error).lower() for words in _NO_DEVICE)
 
 
-__all__ = ["is_device_failure", "is_out_of_memory"]
+__all__ = ["is_device_failure", "is_out_of_memory", "place_of_memory"]

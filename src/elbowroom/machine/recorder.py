@@ -68,8 +68,8 @@ class Recorder:
             except RuntimeError:
                 # The recording was lost, and torch leaves its pool as one that is recorded to: nothing else can be
                 # recorded into that, and as long as it is so memory that was let go stays taken.
-                with contextlib.suppress(RuntimeError, TypeError):  # names of torch's own, which may change
-                    for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+                for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+                    with contextlib.suppress(RuntimeError, TypeError):  # names of torch's own, which may change
                         getattr(torch._C, name, _nothing)(self._stream.device_index, self._pool)
                 self._pool, self._keeper = torch.cuda.graph_pool_handle(), None
 

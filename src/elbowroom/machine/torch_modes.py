@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from elbowroom.errors import ElbowroomError, NotEnoughMemoryError
-from elbowroom.machine.failures import is_out_of_memory
+from elbowroom.machine.allocator import settle
+from elbowroom.machine.failures import is_out_of_memory, place_of_memory
 from elbowroom.machine.threads import own_threads
 
 P = ParamSpec("P")
@@ -159,17 +160,19 @@ def in_own_modes(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        settle()
         try:
             with own_modes(), own_threads():
                 return function(*args, **kwargs)
         except (RuntimeError, MemoryError) as error:
             if isinstance(error, ElbowroomError) or not is_out_of_memory(error):
                 raise
-            where = "GPU" if isinstance(error, torch.OutOfMemoryError) else "machine"
-            raise NotEnoughMemoryError(
-                f"the memory of the {where} is not enough for all of this at once; give fewer inputs at a time, or a "
-                "smaller memory=..."
-            ) from None
+            where, said = place_of_memory(error), str(error).partition("\n")[0]
+        # Not in the handler: the error holds all that was being computed.
+        raise NotEnoughMemoryError(
+            f"the memory of the {where} is not enough for all of this at once; give fewer inputs at a time, or a "
+            "smaller memory=..." + (f" ({said})" if said else "")
+        )
 
     return run
 

@@ -58,7 +58,7 @@ def lower_deviation(
     sizes: Sizes | None = None,
     signed: bool = False,
     rough: Network | None = None,
-    all_asked: bool = False,
+    keep_ways: bool = False,
 ) -> Tensor:
     """Lower bounds of rows over a node's deviation from its value at the centre.
 
@@ -71,8 +71,8 @@ def lower_deviation(
     flight; `pool`: where Jacobians may be kept, which are computed again for each gradient where they do not fit.
     `active`: of some relaxed nodes, the entries that are not zero throughout. `sizes`: how many rows there is room for,
     where that depends on numbers. `rough`: the network in half precision, if rows may be.
-    `all_asked`: where there will be derivatives, they will be those of nearly all rows, and memory is better spent on
-    these than on larger batches (as on a GPU).
+    `keep_ways`: what rows were on their way down is kept for their derivatives, where there is room; of use where these
+    are asked for of nearly all rows.
     Differentiable by the region's radius and the planes.
     """
     route = Route.of(net, inputs, node, rows is None, rough is not None)
@@ -91,7 +91,7 @@ def lower_deviation(
     tensors = [inputs.radius]
     for i in relaxed:
         tensors.extend(_parameters(planes[i], parallel))
-    if all_asked and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+    if keep_ways and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         job.keep_ways()
     result: Tensor = _Bound.apply(job, *tensors)  # type: ignore[no-untyped-call]  # torch gives it no types
     return result
@@ -238,9 +238,9 @@ class _Job:
 
     def keep_ways(self) -> None:
         """Has `value` keep what rows were on their way down, where there is room, for whoever first asks for their
-        derivatives: these then take half the products."""
+        derivatives: these then take half the products. (The room is not given back: an evaluation is short.)"""
         if self.relaxed and self.chosen is None and self.rows is None:
-            numbers = len(self.inputs.radius) * self.count * self._numbers([0, *self.relaxed])
+            numbers = len(self.inputs.radius) * self.count * self._numbers_over([0, *self.relaxed])
             self._ways = [] if self.pool.take(numbers * self.dtype.itemsize) else None
 
     def _chosen_values(self, tensors: Sequence[Tensor], chosen: Tensor, rows_at_once: int, out: Tensor) -> Tensor:
@@ -318,8 +318,11 @@ class _Job:
         if jacobian is not None and not lacking:
             pieces = jacobian.pieces
         elif ways:
-            asked = (way for way in ways if needed[way[0]].gather(1, way[1]).any())
-            pieces = (_Piece(batch, rows, walk.up(self.route.ancestors), None) for batch, rows, walk in asked)
+            pieces = (
+                _Piece(batch, rows, walk.up(self.route.ancestors), None)
+                for batch, rows, walk in ways
+                if needed[batch].gather(1, rows).any()
+            )
         else:
             pieces = self._pieces(index, tensors)
         slopes = self._slopes()
@@ -340,9 +343,9 @@ class _Job:
     @property
     def _width(self) -> int:
         """How many numbers the derivatives of a row have, at most."""
-        return self._numbers([0, *(i for i in self.relaxed for _ in range(self._parameters_of(i)))])
+        return self._numbers_over([0, *(i for i in self.relaxed for _ in range(self._parameters_of(i)))])
 
-    def _numbers(self, nodes: Sequence[int]) -> int:
+    def _numbers_over(self, nodes: Sequence[int]) -> int:
         """How many numbers a row has over all of these nodes, at most."""
         found = 0
         for i in nodes:
@@ -350,7 +353,8 @@ class _Job:
             if i == 0 and self.entry is not None:  # not written out
                 found += self.net.nodes[self.entry.node].size
             else:
-                found += node.size if at is None else at.numbers(node.shape[0])
+                pooled = any(source is not None for _, source in self._terms.get(i, ()))  # rows are whole there
+                found += node.size if at is None or pooled else at.numbers(node.shape[0])
         return found
 
     def _slopes(self) -> list[bool]:

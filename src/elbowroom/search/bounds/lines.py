@@ -30,6 +30,12 @@ from torch import Tensor
 from elbowroom.network import operations as ops
 from elbowroom.search.bounds.planes import Planes, Relaxed, Term, ratio
 
+_TURNS = 4  # to the last digit of float64
+_FAR = 1e3  # where smooth functions have long been straight
+_BISECTIONS = {torch.float64: 48, torch.float32: 27}  # from there to 1e-11 or 2e-5: being off by that costs its square
+_SLACK = 128.0
+_SIDE = 6  # points on each side of the midpoint
+
 # Functions of an operation and tensors, see `Row`.
 Derivative = Callable[[Any, Tensor], Tensor]
 Points = Callable[[Any, Tensor, Tensor, Tensor, Tensor], tuple[list[Tensor], list[Tensor]]]
@@ -283,9 +289,6 @@ def enveloped(derivative: Derivative) -> Slopes:
     return slopes
 
 
-_SIDE = 6  # points on each side of the midpoint
-
-
 def _share(number: Tensor) -> Tensor:
     """How far inside an end a point lies, as a share of the width: 0, 0.05, 0.15, ..., 0.45."""
     return (0.1 * number - 0.05).clamp_min(0)
@@ -301,7 +304,7 @@ def wavy(
         first, second = bends(op)
         lo = torch.stack([l, torch.minimum(l.clamp_min(first), u), torch.minimum(l.clamp_min(second), u)])
         hi = torch.stack([torch.maximum(u.clamp_max(first), l), torch.maximum(u.clamp_max(second), l), u])
-        k = torch.stack([k_u, k_l, k_u])
+        lo, hi, k = lo.clamp(-_FAR, _FAR), hi.clamp(-_FAR, _FAR), torch.stack([k_u, k_l, k_u])
         rising = derivative(op, lo) < k
         for _ in range(_BISECTIONS[l.dtype]):
             mid = (lo + hi) / 2
@@ -311,12 +314,6 @@ def wavy(
 
     chord = _smooth_chord(derivative)
     return Row(derivative, points, enveloped(derivative), chord, turns=turns, slack=_SLACK, smooth=True)
-
-
-_TURNS = 4  # to the last digit of float64
-# From a width of 1e6 to 1e-11 or 2e-5: a point that is off by that costs its square.
-_BISECTIONS = {torch.float64: 56, torch.float32: 36}
-_SLACK = 128.0
 
 
 __all__ = ["Row", "convex", "enveloped", "like", "piecewise", "s_shaped", "wavy"]

@@ -89,7 +89,8 @@ class Relaxed:
 
     `univariate`: each output is a function of one number, the entry of the only input in its place; `interval` is then
     its range. `zero_below`: it gives zero wherever its input is not positive. `straight`: where its planes
-    are one, they stay so and do not move as intervals change a little. `smooth`: they move wherever intervals do.
+    are one, they stay so and do not move as intervals change a little. `smooth`: its planes move wherever its
+    intervals do.
     """
 
     univariate = False

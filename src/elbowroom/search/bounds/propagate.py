@@ -189,7 +189,7 @@ class Propagation:
         value, parallel = self.values[i], self.method.parallel
         found = lower_deviation(
             self.net, i, None, self.planes, self.inputs, parallel, self._chunk, self._pool, chosen, self._active,
-            self._sizes, rough=self._rough, all_asked=i in self._smooth,
+            self._sizes, rough=self._rough, keep_ways=i in self._smooth,
         )  # fmt: skip
         below, above = (found, found) if parallel else found.chunk(2, dim=1)
         if chosen is not None:

@@ -48,8 +48,8 @@ def _elu_slope(op: ops.ELU, x: Tensor) -> Tensor:
 
 
 def _elu_points(op: ops.ELU, k_l: Tensor, k_u: Tensor, l: Tensor, u: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    kink = torch.zeros_like(k_l)  # convex for alpha up to 1, concave above
-    return [kink, torch.log(k_l.clamp_min(torch.finfo(k_l.dtype).tiny) / op.alpha).clamp_max(0)], [kink]
+    kink = torch.zeros_like(k_u)  # concave for alpha above 1
+    return [torch.log(k_l.clamp_min(torch.finfo(k_l.dtype).tiny) / op.alpha).clamp_max(0)], [kink]
 
 
 def _softplus_slope(op: ops.Softplus, x: Tensor) -> Tensor:
