@@ -115,7 +115,7 @@ class Bench:
         self.gpu = self.device.type == "cuda"
         self.clock = time.perf_counter if self.gpu else time.thread_time
         self.found: list[dict[str, Any]] = []
-        settle()  # as whatever users call does
+        settle()  # as whatever users call has it
 
     def seconds(self, work: Callable[[], object], runs: int = 5) -> float:
         work()

@@ -32,6 +32,7 @@ from elbowroom.claim.hints import PROOF_BYTES, Hints
 from elbowroom.claim.space import Space, space_of
 from elbowroom.claim.specification import Specification, check_labels, label_stays
 from elbowroom.errors import InputError, NotEnoughMemoryError
+from elbowroom.machine.allocator import settle
 from elbowroom.machine.device import usable_device
 from elbowroom.machine.failures import is_out_of_memory
 from elbowroom.machine.meter import Meter, watched
@@ -160,7 +161,7 @@ def certify(
     known = net.exact(points.device)
     settings = settings_of(known, shape, solver, bounds, margin, delta, precision, deployed, measured.shares, objective)
     net.must_agree(points[points.flatten(1).isfinite().all(1)][:3])
-    budget = Budget.of(memory, where)
+    budget = _budget(memory, where)
     task = Task(
         search=Search(
             net, shape, margins_of(bounds, margin, budget), solver, float(delta), smallest=objective == "smallest",
@@ -273,6 +274,12 @@ def _fill(found: dict[str, Any], task: Task, asked: _Asked, size: int, started: 
         write_rows(found, part, first)
         first += len(index)
         meter.advance(first)
+
+
+def _budget(memory: int | str | None, where: torch.device) -> Budget:
+    budget = Budget.of(memory, where)
+    settle(budget.total)
+    return budget
 
 
 def _run(task: Task, asked: _Asked, index: Tensor) -> dict[str, Any] | None:

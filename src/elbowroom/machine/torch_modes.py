@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from elbowroom.errors import ElbowroomError, NotEnoughMemoryError
-from elbowroom.machine.allocator import settle
 from elbowroom.machine.failures import is_out_of_memory, place_of_memory
 from elbowroom.machine.threads import own_threads
 
@@ -160,7 +159,6 @@ def in_own_modes(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        settle()
         try:
             with own_modes(), own_threads():
                 return function(*args, **kwargs)

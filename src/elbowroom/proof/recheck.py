@@ -26,6 +26,7 @@ from elbowroom.claim.hints import Hints
 from elbowroom.claim.stated import Stated
 from elbowroom.claim.tree import Trees
 from elbowroom.errors import InputError
+from elbowroom.machine.allocator import settle
 from elbowroom.machine.device import usable_device
 from elbowroom.machine.torch_modes import in_own_modes
 from elbowroom.network.file import network_hash
@@ -149,6 +150,7 @@ def check(
     net, device = _network_of(certs, net), usable_device(device)
     if device.type == "cpu":
         settle_threads_for(net)
+        settle()
     certs.must_fit(net)
     deployed = deployed or certs.settings["deployed"]
     attempts = _attempts(certs, net, arithmetic, deployed, device)

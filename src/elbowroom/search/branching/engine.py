@@ -11,6 +11,7 @@ from torch import Tensor
 
 from elbowroom.claim.specification import Specification
 from elbowroom.claim.tree import STEPS, USUAL, Tree
+from elbowroom.machine.allocator import settle
 from elbowroom.network.graph import Network
 from elbowroom.search.bounds.sharpened import PLAIN, Sharpening, worthwhile
 from elbowroom.search.branching.carry import Carrier
@@ -129,6 +130,7 @@ class Search:
         self.deadline = time.monotonic() + limits.seconds
         device = sets.center.device
         budget = Budget.of(limits.memory, device)
+        settle(budget.total)
         batch, self.groups = len(sets.center), spec.n_groups
         self.neurons = Neurons(net)
         self.group_rows = [(spec.group == g).nonzero().squeeze(1) for g in range(self.groups)]
