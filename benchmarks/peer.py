@@ -29,7 +29,6 @@ from elbowroom.network import operations as ops
 from speed import EPS, PIXELS, SHARED, Bench, bound_of, network
 
 WAYS = ("patches", "matrix")
-RELU = ops.ReLU()
 
 
 class Module(nn.Module):
@@ -130,9 +129,9 @@ def cases(bench: Bench) -> Iterator[tuple[str, er.Network, Tensor, Tensor | floa
         yield f"random convolutional{name}, batch 4", net, x, 0.01
 
 
-def convolutional(activation: ops.Operation = RELU, pool: int = 1) -> er.Network:
-    """Three convolutions, the first of them perhaps pooled, and two matrices, random."""
-    draw = torch.Generator().manual_seed(0)
+def convolutional(activation: ops.Operation | None = None, pool: int = 1) -> er.Network:
+    """Three convolutions, the first of them perhaps pooled, and two matrices, random, of ReLUs unless told."""
+    draw, activation = torch.Generator().manual_seed(0), activation or ops.ReLU()
     layers: list[ops.Operation] = []
     for out, into, k, stride in ((8, 1, 3, 1), (16, 8, 4, 2), (16, 16, 4, 2)):
         weight = torch.randn(out, into, k, k, generator=draw) * (2 / (into * k * k)) ** 0.5

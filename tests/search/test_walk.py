@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -190,13 +191,15 @@ def test_who_asks_once_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 SMOOTH = [name for name, op in ACTIVATIONS.items() if TABLE[type(op)].smooth]
 
 
+def scaled(rng: np.random.Generator, *shape: int) -> Tensor:
+    """Weights that keep numbers as large as they are."""
+    return torch.from_numpy(rng.standard_normal(shape)) / math.sqrt(math.prod(shape[1:]))
+
+
 def smooth(kind: str) -> tuple[Network, Tensor]:
     """Networks of smooth activations: deep, of images, beside ReLUs, with a sum, on a wide input; and inputs."""
     rng, batch = np.random.default_rng(0), 3
-
-    def weight(*shape: int) -> Tensor:
-        return torch.from_numpy(rng.standard_normal(shape)) / math.sqrt(math.prod(shape[1:]))
-
+    weight = partial(scaled, rng)
     if kind == "image":
         net = Network.chain((2, 6, 6), [
             ops.Conv(weight(4, 2, 3, 3), weight(4), (2, 2), (1, 1)), ops.Tanh(), ops.Conv(weight(3, 4, 2, 2), None),
@@ -240,10 +243,7 @@ def test_ways_that_are_kept_give_the_same_derivatives(method: str, p: float, kin
 def hidden(pooled: bool) -> tuple[Network, InputSet, dict[int, Planes]]:
     """A node before a smooth activation with more rows than go down at once, perhaps behind a pooled one."""
     rng = np.random.default_rng(0)
-
-    def weight(*shape: int) -> Tensor:
-        return torch.from_numpy(rng.standard_normal(shape)) / math.sqrt(math.prod(shape[1:]))
-
+    weight = partial(scaled, rng)
     layers: list[ops.Operation] = [ops.Conv(weight(3, 1, 1, 1), None)]
     layers += [ops.MaxPool((3, 3), (1, 1), (1, 1)) if pooled else ops.Tanh(), ops.Conv(weight(2, 3, 1, 1), None)]
     net = Network.chain((1, 8, 8), [*layers, ops.Tanh(), ops.Reshape((-1,)), ops.Linear(weight(2, 128))])

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 _MOST = (32 << 20) - (64 << 10)  # bytes: glibc learns nothing from larger pieces
-_SHARE = 8
+_SHARE = 8  # of the memory that there is
 
 
 def settle(memory: int | None = None) -> None:
